@@ -1,0 +1,145 @@
+package core
+
+import (
+	"fmt"
+
+	"github.com/snakream/snakream/internal/base"
+	"github.com/snakream/snakream/wal/record"
+)
+
+// Effects is what Apply changed, for whoever keeps the rows and tells others.
+type Effects struct {
+	Config bool // the row of the configuration
+	State  bool // the row of state
+	Gone   bool // the stream has ended: one tombstone instead of all rows
+
+	// The row of one producer; Producer nil means removed.
+	ProducerID []byte
+	Producer   *record.ProducerState
+
+	// The row of one pin.
+	Pin        base.StreamID // 0: none
+	PinOffset  base.Offset
+	PinRemoved bool
+
+	// Release is the fork record of a stream that has gone: its source has to be
+	// told by an OpUnpin. nil when there is none.
+	Release *record.Fork
+}
+
+// Apply carries out a record on the head it is about (nil for TypeCreate) and
+// returns the head afterwards, the same one or a new one; it is meaningless when
+// eff.Gone. It is total: an error means that the record does not follow from the
+// head, which is corruption. Recovery and live writes both come here.
+func Apply(h *Head, rec *record.Record, eff *Effects) (*Head, error) {
+	*eff = Effects{}
+	if rec.Type == record.TypeCreate {
+		if h != nil {
+			return nil, fmt.Errorf("create of stream %d, which exists", rec.Stream)
+		}
+		return applyCreate(rec, eff), nil
+	}
+	if h == nil {
+		return nil, fmt.Errorf("record of type %d for stream %d, which does not exist", rec.Type, rec.Stream)
+	}
+	switch rec.Type {
+	case record.TypeAppend:
+		if rec.Offset != h.Next || h.Closed || h.Deleted {
+			return nil, fmt.Errorf("append to stream %d at %d, which stands at %d (closed %t, deleted %t)", h.ID, rec.Offset, h.Next, h.Closed, h.Deleted)
+		}
+		h.write(rec, eff)
+	case record.TypeTouch:
+		h.Touched = max(h.Touched, rec.At)
+		eff.State = true
+	case record.TypeForget:
+		delete(h.producers, string(rec.Producer.ID))
+		eff.ProducerID = rec.Producer.ID
+	case record.TypeDelete:
+		h.Deleted = true
+		h.producers = nil
+		h.settle(eff)
+	case record.TypePin:
+		if h.pins == nil {
+			h.pins = map[base.StreamID]base.Offset{}
+		}
+		h.pins[rec.ForkID] = rec.ForkOffset
+		eff.Pin, eff.PinOffset = rec.ForkID, rec.ForkOffset
+	case record.TypeUnpin:
+		delete(h.pins, rec.ForkID)
+		eff.Pin, eff.PinRemoved = rec.ForkID, true
+		if h.Deleted {
+			h.settle(eff)
+		}
+	default:
+		return nil, fmt.Errorf("record of unknown type %d", rec.Type)
+	}
+	return h, nil
+}
+
+func applyCreate(rec *record.Record, eff *Effects) *Head {
+	h := &Head{Fixed: &Fixed{ID: rec.Stream, Config: *rec.Config}}
+	if f := rec.Config.Fork; f != nil {
+		h.Next, h.NextRecord = f.Offset, f.Record
+	}
+	eff.Config = true
+	h.write(rec, eff)
+	return h
+}
+
+// write is the one place where data, closure, Stream-Seq and producer move, together.
+func (h *Head) write(rec *record.Record, eff *Effects) {
+	start, n := h.Next, h.NextRecord
+	h.Next += base.Offset(len(rec.Body))
+	h.NextRecord += uint64(len(rec.Ends))
+	h.LastWrite = rec.At
+	h.Touched = max(h.Touched, rec.At)
+	if rec.HasSeq {
+		h.Seq, h.HasSeq = string(rec.Seq), true
+	}
+	eff.State = true
+	if t := rec.Producer; t.Set {
+		p := h.producers[string(t.ID)]
+		if p == nil {
+			p = &record.ProducerState{}
+			h.AddProducer(string(t.ID), p)
+		}
+		*p = record.ProducerState{Epoch: t.Epoch, Seq: t.Seq, Start: start, End: h.Next, StartRecord: n, At: rec.At}
+		eff.ProducerID, eff.Producer = t.ID, p
+	}
+	if rec.Close {
+		h.Closed = true
+		if t := rec.Producer; t.Set {
+			h.HasClosedBy, h.ClosedBy, h.ClosedEpoch, h.ClosedSeq = true, string(t.ID), t.Epoch, t.Seq
+		}
+	}
+}
+
+// settle decides what is left of a deleted stream: nothing, or its bytes for as
+// long as forks need them.
+func (h *Head) settle(eff *Effects) {
+	eff.State = true
+	if len(h.pins) == 0 {
+		eff.Gone, eff.Release = true, h.Fork
+	}
+}
+
+// Restore returns a head as its rows describe it.
+func Restore(id base.StreamID, c *record.Config, s record.State) *Head {
+	return &Head{Fixed: &Fixed{ID: id, Config: *c}, State: s}
+}
+
+// AddProducer puts back a producer's row.
+func (h *Head) AddProducer(id string, p *record.ProducerState) {
+	if h.producers == nil {
+		h.producers = map[string]*record.ProducerState{}
+	}
+	h.producers[id] = p
+}
+
+// AddPin puts back a pin's row.
+func (h *Head) AddPin(fork base.StreamID, upTo base.Offset) {
+	if h.pins == nil {
+		h.pins = map[base.StreamID]base.Offset{}
+	}
+	h.pins[fork] = upTo
+}

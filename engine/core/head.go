@@ -1,0 +1,79 @@
+// Package core is the state machine of Snakream: Decide turns an event into a
+// refusal or one record, Apply turns a record into state. It has no clock, no
+// lock, no file, no socket and no goroutine; time arrives in the event's
+// environment and in the record.
+package core
+
+import (
+	"github.com/snakream/snakream/internal/base"
+	"github.com/snakream/snakream/wal/record"
+)
+
+// Fixed is what never changes in the life of a stream. Heads and views share it.
+type Fixed struct {
+	ID base.StreamID
+	record.Config
+}
+
+// Deadline returns the instant at which a stream that was last touched at the
+// given time expires, or 0 if it never does.
+func (f *Fixed) Deadline(touched base.Millis) base.Millis {
+	switch {
+	case f.TTL >= 0:
+		return touched + base.Millis(f.TTL)*1000
+	default:
+		return f.ExpiresAt
+	}
+}
+
+// Expires reports whether the stream has a deadline at all.
+func (f *Fixed) Expires() bool { return f.TTL >= 0 || f.ExpiresAt != 0 }
+
+// Head is what has been decided about a stream; it may be a batch ahead of the
+// disk. Only the turn of its shard touches it.
+type Head struct {
+	*Fixed
+	record.State
+	producers map[string]*record.ProducerState
+	pins      map[base.StreamID]base.Offset
+	oldest    base.Millis // no producer's newest write is older
+}
+
+// View is what is durable about a stream, immutable, for readers. A view does
+// not hold producers or pins.
+type View struct {
+	*Fixed
+	record.State
+}
+
+// View returns the head as readers may see it once its batch is durable.
+func (h *Head) View() View { return View{Fixed: h.Fixed, State: h.State} }
+
+// Pins returns how many forks keep the stream's bytes.
+func (h *Head) Pins() int { return len(h.pins) }
+
+// EachPin calls f for every fork that keeps the stream's bytes.
+func (h *Head) EachPin(f func(fork base.StreamID, upTo base.Offset)) {
+	for id, off := range h.pins {
+		f(id, off)
+	}
+}
+
+// Approximate sizes in bytes, for --max-state-bytes.
+const (
+	headBytes     = 640
+	producerBytes = 192
+	pinBytes      = 64
+)
+
+// Bytes estimates the memory that the head takes.
+func (h *Head) Bytes() int64 {
+	n := headBytes + 2*(len(h.Bucket)+len(h.Name)) + len(h.ContentType) + len(h.Seq) + pinBytes*len(h.pins)
+	return int64(n + producerBytes*len(h.producers))
+}
+
+// Incarnation returns what the header Stream-Incarnation says of a stream: the
+// data directory's history number followed by the low 41 bits of the id (design §4).
+func Incarnation(history uint16, id base.StreamID) uint64 {
+	return uint64(history&0xfff)<<41 | uint64(id)&(1<<41-1)
+}

@@ -1,0 +1,311 @@
+// Package memtable keeps what the log holds and no segment does: the newest
+// bytes, message ends and rows of each stream, for one generation.
+//
+// One goroutine writes, any number read at the same time. Readers bound what they
+// look at by a published end offset and record ordinal, so that they only see
+// what was written before those were published; payload never moves.
+package memtable
+
+import (
+	"slices"
+	"sort"
+	"sync"
+	"sync/atomic"
+
+	"github.com/snakream/snakream/internal/base"
+)
+
+const (
+	stripes    = 64
+	firstChunk = 256      // bytes of a stream's first chunk, at least
+	maxChunk   = 64 << 10 // bytes of a chunk, unless a larger body was adopted
+	entryBytes = 256      // estimate of what an entry takes besides its payload and rows
+)
+
+// Table is one generation. Entry and the writing methods of an Entry belong to
+// one goroutine; Find and the reading methods are for all.
+type Table struct {
+	pool    *Pool
+	slab    []byte // rest of the slab that chunks are cut from
+	slabs   [][]byte
+	bytes   int64
+	stripes [stripes]stripe
+}
+
+type stripe struct {
+	mu sync.RWMutex
+	m  map[base.StreamID]*Entry
+}
+
+// New returns an empty table whose chunks come from pool.
+func New(pool *Pool) *Table { return &Table{pool: pool} }
+
+// Bytes estimates the memory that the table takes. Writer only.
+func (t *Table) Bytes() int64 { return t.bytes }
+
+// Entry returns the entry of a stream, making it if need be. Writer only.
+func (t *Table) Entry(id base.StreamID, kind uint8) *Entry {
+	s := &t.stripes[uint64(id)%stripes]
+	if e := s.m[id]; e != nil { // only the writer changes the map
+		return e
+	}
+	e := &Entry{table: t, id: id, kind: kind}
+	s.mu.Lock()
+	if s.m == nil {
+		s.m = map[base.StreamID]*Entry{}
+	}
+	s.m[id] = e
+	s.mu.Unlock()
+	t.bytes += entryBytes
+	return e
+}
+
+// Find returns the entry of a stream, or nil.
+func (t *Table) Find(id base.StreamID) *Entry {
+	s := &t.stripes[uint64(id)%stripes]
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.m[id]
+}
+
+// Entries returns all entries by ascending id. Only when nobody writes any more.
+func (t *Table) Entries() []*Entry {
+	var all []*Entry
+	for i := range t.stripes {
+		for _, e := range t.stripes[i].m {
+			all = append(all, e)
+		}
+	}
+	slices.SortFunc(all, func(a, b *Entry) int {
+		if a.id < b.id {
+			return -1
+		}
+		return 1
+	})
+	return all
+}
+
+// Release gives the table's slabs back to the pool. Nobody may read it any more.
+func (t *Table) Release() {
+	for _, b := range t.slabs {
+		t.pool.put(b)
+	}
+	t.slabs, t.slab = nil, nil
+}
+
+// chunk cuts n bytes out of the current slab.
+func (t *Table) chunk(n int) []byte {
+	if n > len(t.slab) {
+		t.slab = t.pool.get()
+		t.slabs = append(t.slabs, t.slab)
+	}
+	c := t.slab[:n:n]
+	t.slab = t.slab[n:]
+	return c
+}
+
+// Entry is one stream's part of a generation.
+type Entry struct {
+	table *Table
+	id    base.StreamID
+	kind  uint8
+	dead  bool // the stream has gone: only its tombstone is left to flush
+
+	run  atomic.Pointer[Run] // nil: no bytes in this generation
+	end  base.Offset         // writer: end of the bytes
+	used int                 // writer: bytes used of the last chunk
+	n    int                 // writer: messages
+
+	rows []Row // writer, until nobody writes any more
+}
+
+// Row is one row of state, the newest of its key in this generation.
+type Row struct {
+	Key     []byte
+	LSN     base.LSN
+	Value   []byte
+	Removed bool
+}
+
+// ID returns the stream.
+func (e *Entry) ID() base.StreamID { return e.id }
+
+// Kind returns the group that the stream is flushed with.
+func (e *Entry) Kind() uint8 { return e.kind }
+
+// Dead reports that the stream has gone and only its rows count.
+func (e *Entry) Dead() bool { return e.dead }
+
+// Rows returns the rows by ascending key. Only when nobody writes any more.
+func (e *Entry) Rows() []Row {
+	sort.Slice(e.rows, func(i, j int) bool { return string(e.rows[i].Key) < string(e.rows[j].Key) })
+	return e.rows
+}
+
+// Append adds the bytes of a write, whose first byte has the given offset and
+// whose first message the given ordinal. ends are relative to body. With owned,
+// body is kept as it is; otherwise it is copied.
+func (e *Entry) Append(off base.Offset, ordinal uint64, body []byte, ends []uint32, owned bool) {
+	if len(body) == 0 {
+		return
+	}
+	r := e.run.Load()
+	if r == nil {
+		r = &Run{start: off, first: ordinal}
+		e.end = off
+	}
+	next := *r
+	before := uint32(e.end - r.start)
+	if owned && len(body) > maxChunk {
+		next.chunks = append(next.chunks, piece{start: e.end, buf: body})
+		e.end += base.Offset(len(body))
+		e.used = len(body)
+		e.table.bytes += int64(len(body))
+	} else {
+		e.copyIn(&next, body)
+	}
+	if e.n+len(ends) > len(next.ends) {
+		grown := make([]uint32, max(2*len(next.ends), e.n+len(ends), 4))
+		copy(grown, next.ends[:e.n])
+		e.table.bytes += int64(4 * (len(grown) - len(next.ends)))
+		next.ends = grown
+	}
+	for _, x := range ends {
+		next.ends[e.n] = before + x
+		e.n++
+	}
+	if len(next.chunks) != len(r.chunks) || len(next.ends) != len(r.ends) {
+		e.run.Store(&next)
+	}
+}
+
+// copyIn copies body into the last chunk and as many new ones as it takes.
+func (e *Entry) copyIn(r *Run, body []byte) {
+	for len(body) > 0 {
+		k := len(r.chunks) - 1
+		if k < 0 || e.used == len(r.chunks[k].buf) {
+			size := firstChunk
+			if k >= 0 {
+				size = min(2*len(r.chunks[k].buf), maxChunk)
+			}
+			size = min(max(size, len(body)), maxChunk)
+			r.chunks = append(r.chunks, piece{start: e.end, buf: e.table.chunk(size)})
+			e.table.bytes += int64(size)
+			e.used = 0
+			k++
+		}
+		c := copy(r.chunks[k].buf[e.used:], body)
+		body = body[c:]
+		e.used += c
+		e.end += base.Offset(c)
+	}
+}
+
+// SetRow sets a row; value and key are copied. A row that is there keeps its
+// memory, so that the row of a busy stream's state allocates nothing.
+func (e *Entry) SetRow(key []byte, lsn base.LSN, value []byte, removed bool) {
+	for i := range e.rows {
+		if r := &e.rows[i]; string(r.Key) == string(key) {
+			r.LSN, r.Removed = lsn, removed
+			r.Value = append(r.Value[:0], value...)
+			return
+		}
+	}
+	e.rows = append(e.rows, Row{Key: slices.Clone(key), LSN: lsn, Value: slices.Clone(value), Removed: removed})
+	e.table.bytes += int64(len(key)+len(value)) + 72
+}
+
+// Bury drops every row but a tombstone under key. The bytes stay readable for
+// views that are older than the stream's end, and are not flushed.
+func (e *Entry) Bury(key []byte, lsn base.LSN) {
+	e.dead = true
+	e.rows = append(e.rows[:0:0], Row{Key: slices.Clone(key), LSN: lsn, Removed: true})
+}
+
+// Run is the contiguous bytes of a stream in one generation, as they were when it
+// was loaded: what has been published by then is in it.
+type Run struct {
+	start  base.Offset
+	first  uint64
+	chunks []piece  // ascending
+	ends   []uint32 // ends of messages relative to start, longer than what is filled in
+}
+
+type piece struct {
+	start base.Offset
+	buf   []byte
+}
+
+// Run returns the stream's bytes, or nil when the generation has none.
+func (e *Entry) Run() *Run { return e.run.Load() }
+
+// End returns where the bytes end and how many messages they are. Only when
+// nobody writes any more.
+func (e *Entry) End() (base.Offset, int) { return e.end, e.n }
+
+// Start returns the offset of the first byte.
+func (r *Run) Start() base.Offset { return r.start }
+
+// First returns the ordinal of the first message.
+func (r *Run) First() uint64 { return r.first }
+
+// Slices appends the bytes [from, to), which must be published and in the run.
+func (r *Run) Slices(dst [][]byte, from, to base.Offset) [][]byte {
+	i := sort.Search(len(r.chunks), func(i int) bool { return r.chunks[i].start > from }) - 1
+	for ; from < to; i++ {
+		c := r.chunks[i]
+		b := c.buf[from-c.start:]
+		if left := to - from; base.Offset(len(b)) > left {
+			b = b[:left]
+		}
+		dst = append(dst, b)
+		from += base.Offset(len(b))
+	}
+	return dst
+}
+
+// Locate returns the ordinal of the message that off lies in, and whether it
+// begins there. n is the number of published messages in the run.
+func (r *Run) Locate(off base.Offset, n int) (ordinal uint64, exact bool) {
+	rel := uint32(off - r.start)
+	if rel == 0 {
+		return r.first, true
+	}
+	i := sort.Search(n, func(i int) bool { return r.ends[i] >= rel })
+	if i < n && r.ends[i] == rel {
+		return r.first + uint64(i) + 1, true
+	}
+	return r.first + uint64(i), false
+}
+
+// Floor returns the largest end of a message at or below limit, or the start of
+// the run if there is none. n is the number of published messages in the run.
+func (r *Run) Floor(limit base.Offset, n int) base.Offset {
+	rel := uint64(limit - r.start)
+	i := sort.Search(n, func(i int) bool { return uint64(r.ends[i]) > rel })
+	if i == 0 {
+		return r.start
+	}
+	return r.start + base.Offset(r.ends[i-1])
+}
+
+// EndOf returns where the message ends that off lies in, or false when it is not
+// among the n published ones.
+func (r *Run) EndOf(off base.Offset, n int) (base.Offset, bool) {
+	rel := uint32(off - r.start)
+	i := sort.Search(n, func(i int) bool { return r.ends[i] > rel })
+	if i == n {
+		return 0, false
+	}
+	return r.start + base.Offset(r.ends[i]), true
+}
+
+// Ends calls yield with the end of each of the first n messages.
+func (r *Run) Ends(n int, yield func(base.Offset) error) error {
+	for _, x := range r.ends[:n] {
+		if err := yield(r.start + base.Offset(x)); err != nil {
+			return err
+		}
+	}
+	return nil
+}

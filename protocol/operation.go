@@ -1,0 +1,183 @@
+// Package protocol is the Durable Streams protocol as pure functions: a request
+// becomes an Operation, and what became of it a status, header lines, a body or
+// Server-Sent Events. It also holds the small languages that both sides of the
+// wire speak: paths, offsets, cursors, entity tags, content types, JSON mode and
+// problem bodies.
+//
+// Nothing here reads a clock, a file or a socket, and nothing keeps state between
+// calls: a time is always an argument. Every function may be called from several
+// goroutines at once as long as they do not share a destination or an Operation.
+package protocol
+
+import "github.com/snakream/snakream/internal/base"
+
+// Request is one HTTP request as the parser of HTTP left it. Its slices alias the
+// connection's input.
+type Request struct {
+	Method     []byte
+	Path       []byte // still percent-encoded, from the first slash on
+	Query      []byte // still percent-encoded, without the question mark
+	Fields     []base.Field
+	BodyLength int64 // in bytes; -1 when it is not known until the body has been read
+	HTTP10     bool
+}
+
+// Kind says what an Operation does.
+type Kind uint8
+
+// The kinds of operation. Every POST to a stream is KindAppend, one that only
+// closes included.
+const (
+	KindCreate Kind = iota + 1
+	KindAppend
+	KindRead
+	KindHead
+	KindDelete
+	KindOptions // a CORS preflight; it is about no stream in particular
+)
+
+// Surface is the form of URL that a request used. The same stream can be reached
+// through both.
+type Surface uint8
+
+// The surfaces, as api §1 lists them.
+const (
+	SurfaceV1 Surface = iota + 1 // /v1/stream/{path…}
+	SurfaceDS                    // /ds/{bucket}/{stream}
+)
+
+// Producer is the tuple that makes an append idempotent. Epoch and Seq are below
+// 2^53.
+type Producer struct {
+	Set        bool
+	ID         []byte
+	Epoch, Seq uint64
+}
+
+// Fork is what the Stream-Fork… headers of a PUT ask for.
+type Fork struct {
+	Set            bool
+	Bucket, Stream []byte // the decoded identity of the source
+
+	HasOffset bool   // false: at the source's tail
+	Offset    uint64 // bytes
+	// Sub counts messages (JSON) or bytes (any other type) past Offset. HasSub is
+	// false when the header is absent or says 0, which means the same.
+	HasSub bool
+	Sub    uint64
+}
+
+// Live is how a read goes on once it has reached the tail.
+type Live uint8
+
+// The live modes.
+const (
+	LiveNone     Live = iota // it ends there
+	LiveLongPoll             // it waits for one answer's worth of data
+	LiveSSE                  // it stays open as an event stream
+)
+
+// Start is where a read begins.
+type Start uint8
+
+// The places where a read can begin.
+const (
+	StartBeginning Start = iota // "-1", or no offset at all
+	StartNow                    // "now": the tail as it is
+	StartAt                     // at Read.Offset
+)
+
+// Read is what the query and the headers of a GET ask for.
+type Read struct {
+	Live   Live
+	Start  Start
+	Offset uint64 // bytes; set with StartAt
+	Given  bool   // an offset parameter was present
+	// LastEventID says that Start and Offset come from the Last-Event-ID header,
+	// which wins over the offset parameter of an SSE read.
+	LastEventID bool
+	HasCursor   bool
+	Cursor      uint64
+	HasTimeout  bool
+	Timeout     base.Millis // a duration, at most MaxTimeout
+	MaxBytes    int64       // stored bytes, at least 1; 0 when not given
+	// NDJSON says that the client ranks application/x-ndjson above JSON. It has a
+	// meaning for JSON streams only, and none for SSE.
+	NDJSON bool
+}
+
+// MaxTimeout is the longest wait that a long-poll may ask for, as a duration.
+const MaxTimeout base.Millis = 60_000
+
+// Operation is one request, understood. It is meant to be reused: Parse resets it.
+// Its slices alias the request or the Operation's own scratch memory; they are
+// valid until the next Parse and only as long as the request's own are.
+type Operation struct {
+	Kind           Kind
+	Surface        Surface
+	Bucket, Stream []byte // the decoded identity
+
+	ContentType    []byte // as given, without surrounding space
+	HasContentType bool   // false when the header is absent or blank
+
+	Closed bool // Stream-Closed: true
+
+	TTL          int64 // seconds
+	HasTTL       bool
+	ExpiresAt    base.Millis
+	HasExpiresAt bool
+
+	Producer     Producer
+	StreamSeq    []byte
+	HasStreamSeq bool
+
+	Incarnation    uint64
+	HasIncarnation bool
+
+	IfNoneMatch [][]byte // the values of every such header line; empty when there is none
+
+	Fork Fork
+	Read Read
+
+	// Host is the Host header, for Location. RequestHeaders is what a preflight
+	// asks to send.
+	Host           []byte
+	RequestHeaders []byte
+
+	// Fault is what is wrong with the headers, the query, or the presence of a
+	// body; nil when nothing is. It is to be answered at its place in the order of
+	// checks: after existence and incarnation, before everything else.
+	Fault *Problem
+
+	// BodyFault is what is wrong with the body's content; nil when nothing is. Its
+	// place is after the checks of content type and Stream-Seq.
+	BodyFault *Problem
+
+	faultSlot, bodySlot Problem
+	tags                [4][]byte
+	scratch             []byte
+}
+
+// Parse understands r and fills op, which it resets first. What is wrong with the
+// headers or the query goes to op.Fault, since the stream's existence comes first.
+// The Problem that Parse returns is one that comes before any lookup: a bad path
+// (400, 404), an unknown route (404), a method that the route has not got (405,
+// with Allow); op is then of no use. An ordinary append or read allocates nothing.
+func Parse(r *Request, op *Operation) *Problem { return nil }
+
+// SetBodyLength tells the length of a body that was not known when Parse was
+// called. An append with neither a body nor Stream-Closed, and a body without a
+// content type, become op.Fault unless there is one already. Parse calls it by
+// itself when Request.BodyLength is not negative.
+func (op *Operation) SetBodyLength(n int64) {}
+
+// SplitBody splits the body of a PUT or POST to a JSON stream by SplitJSON. What is
+// wrong with it, and an empty array that is appended, becomes op.BodyFault; stored
+// and ends are then of no use.
+func (op *Operation) SplitBody(dst []byte, bounds []uint32, body []byte) (stored []byte, ends []uint32) {
+	return dst, bounds
+}
+
+// NoneMatch reports whether If-None-Match names the state tag of a stream that
+// exists, which makes a PUT or POST fail with PreconditionFailed.
+func (op *Operation) NoneMatch(incarnation, next uint64, closed bool) bool { return false }

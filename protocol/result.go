@@ -1,0 +1,107 @@
+package protocol
+
+import "github.com/snakream/snakream/internal/base"
+
+// Outcome is what became of an operation: one value for each row of the order of
+// checks in api §3. Zero is no outcome.
+type Outcome uint8
+
+// The outcomes. The comment says which fields of a WriteResult matter beside
+// Incarnation, Next and Closed, which every answer about a stream that exists has.
+const (
+	Created   Outcome = iota + 1 // 201: ContentType, Start, HasStart
+	Exists                       // 200, a PUT that matches: ContentType
+	Appended                     // 204, or 200 with producer headers: Start, HasStart, Producer…
+	Closed                       // 204, a close without data, the first or a repeat
+	Duplicate                    // 204: Start, HasStart, Tail, ProducerSeq
+	Deleted                      // 204
+
+	NotFound            // 404
+	Gone                // 410, deleted but kept for forks
+	IncarnationMismatch // 412
+	HeaderFault         // what Operation.Fault says
+	StaleEpoch          // 403: ProducerEpoch
+	StreamClosed        // 409: HasProducer, ProducerEpoch, ProducerSeq
+	ClosedDuplicate     // 409, but the write had been applied: the same
+	EpochNeedsSeqZero   // 400
+	SequenceGap         // 409: ExpectedSeq
+	PreconditionFailed  // 412, If-None-Match on PUT and POST: Tail
+	ContentTypeMismatch // 409: ContentType
+	StreamSeqRegression // 409: LastSeq
+	BodyFault           // what Operation.BodyFault says
+
+	ConfigMismatch     // 409, PUT on a stream that is configured otherwise: ContentType
+	NameHeldByForks    // 409, PUT on a deleted stream that forks still hold
+	ForkSourceNotFound // 404
+	ForkSourceGone     // 409
+	ForkOffsetBeyond   // 400: SourceNext
+	ForkOffsetInvalid  // 400, not a boundary, or a sub-offset past the next one
+	ForkOffsetTrimmed  // 410: Earliest
+	ForkTypeMismatch   // 409: ContentType
+
+	OffsetBeyondTail  // 400, reads: Next
+	OffsetNotBoundary // 400, reads of JSON
+	OffsetTrimmed     // 410, reads: Earliest
+	RangeDamaged      // 500, reads
+
+	BodyTooLarge     // 413: Limit
+	TooManyProducers // 429
+	StateFull        // 429
+	DiskFull         // 507
+	Overloaded       // 503
+	Draining         // 503
+	Unavailable      // 500, the log has failed: what became of the write is not known
+)
+
+// WriteResult is what became of an operation, in plain numbers. A refused read uses
+// it too.
+type WriteResult struct {
+	Outcome     Outcome
+	Incarnation uint64 // 0 when there is no such stream
+	Next        uint64 // the offset for Stream-Next-Offset: the tail, or the end of a repeated write
+	Tail        uint64 // the stream's tail, for the ETag; Next when it is smaller than that
+	Closed      bool   // the stream is closed now
+
+	HasStart bool
+	Start    uint64 // where the bytes of the write begin
+	Earliest uint64 // the earliest offset that is still there
+
+	ContentType string // of the stream
+	TTL         int64  // seconds, of the stream; -1 and 0 alike for none
+	ExpiresAt   base.Millis
+
+	// HasProducer says that the stream knows the request's producer; ProducerEpoch
+	// and ProducerSeq are then the highest that it has accepted.
+	HasProducer                bool
+	ProducerEpoch, ProducerSeq uint64
+	ExpectedSeq                uint64
+
+	// HasFenced marks the first write of a higher epoch; the other two say how far
+	// the epoch that it replaces had come.
+	HasFenced              bool
+	FencedEpoch, FencedSeq uint64
+
+	LastSeq    []byte // the last Stream-Seq
+	SourceNext uint64 // the tail of a fork's source
+	Limit      int64  // bytes
+}
+
+// Meta describes a stream as it is.
+type Meta struct {
+	Incarnation    uint64
+	Next, Earliest uint64
+	Closed         bool
+	ContentType    string
+	TTL            int64       // the window in seconds, -1 for none
+	ExpiresAt      base.Millis // 0 for none
+}
+
+// ReadResult describes the answer to a GET that is not an event stream.
+type ReadResult struct {
+	Incarnation uint64
+	Start, Next uint64 // the range of the answer: [Start, Next)
+	UpToDate    bool   // Next is the tail
+	Closed      bool   // the stream is closed and Next is its end
+	ContentType string // of the stream
+	Cursor      uint64 // for long-poll; see NextCursor
+}

@@ -1,0 +1,254 @@
+package record
+
+import (
+	"fmt"
+
+	"github.com/snakream/snakream/internal/base"
+	"github.com/snakream/snakream/internal/bin"
+)
+
+// A record is a head, encoded here, and a body, which is the stream's bytes as
+// they are stored. The log carries its type and both lengths.
+//
+//	create   stream u, at v, flags 1, config, offset u, [producer], [seq], [ends]
+//	append   stream u, at v, flags 1, offset u, [producer], [seq], [ends]
+//	delete   stream u, at v, flags 1
+//	touch    stream u, at v
+//	pin      stream u, at v, fork u, offset u
+//	unpin    stream u, at v, fork u, offset u
+//	forget   stream u, at v, id b
+//
+//	config   bucket b, name b, content type b, media type b, flags 1,
+//	         ttl v, expires v, created v, [fork]
+//	fork     source u, offset u, record u, bucket b, name b, flags 1, [request offset u], sub u, ttl v, expires v
+//	producer id b, epoch u, seq u
+//	ends     count u, then as many distances u, each at least 1
+//
+// u is an unsigned varint, v a signed one, b a byte string behind its length u.
+// ends are left out when the body is a single message, or empty.
+const (
+	flagClose    = 1 << 0
+	flagProducer = 1 << 1
+	flagSeq      = 1 << 2
+	flagEnds     = 1 << 3
+	flagsKnown   = 1<<4 - 1
+
+	flagExpired = 1 << 0
+
+	configJSON  = 1 << 0
+	configFork  = 1 << 1
+	configKnown = 1<<2 - 1
+
+	forkReqOffset = 1 << 0
+	forkKnown     = 1<<1 - 1
+)
+
+// AppendHead appends the encoding of everything but the body.
+func (r *Record) AppendHead(dst []byte) []byte {
+	dst = bin.AppendUvarint(dst, uint64(r.Stream))
+	dst = bin.AppendVarint(dst, int64(r.At))
+	switch r.Type {
+	case TypeCreate, TypeAppend:
+		return r.appendWrite(dst)
+	case TypeDelete:
+		var f byte
+		if r.Expired {
+			f = flagExpired
+		}
+		return append(dst, f)
+	case TypeForget:
+		return bin.AppendBytes(dst, r.Producer.ID)
+	case TypePin, TypeUnpin:
+		dst = bin.AppendUvarint(dst, uint64(r.ForkID))
+		return bin.AppendUvarint(dst, uint64(r.ForkOffset))
+	}
+	return dst
+}
+
+func (r *Record) appendWrite(dst []byte) []byte {
+	many := len(r.Ends) > 1
+	dst = append(dst, bit(r.Close, flagClose)|bit(r.Producer.Set, flagProducer)|bit(r.HasSeq, flagSeq)|
+		bit(many, flagEnds))
+	if r.Type == TypeCreate {
+		dst = r.Config.append(dst)
+	}
+	dst = bin.AppendUvarint(dst, uint64(r.Offset))
+	if r.Producer.Set {
+		dst = bin.AppendBytes(dst, r.Producer.ID)
+		dst = bin.AppendUvarint(dst, r.Producer.Epoch)
+		dst = bin.AppendUvarint(dst, r.Producer.Seq)
+	}
+	if r.HasSeq {
+		dst = bin.AppendBytes(dst, r.Seq)
+	}
+	if many {
+		dst = bin.AppendUvarint(dst, uint64(len(r.Ends)))
+		last := uint32(0)
+		for _, e := range r.Ends {
+			dst = bin.AppendUvarint(dst, uint64(e-last))
+			last = e
+		}
+	}
+	return dst
+}
+
+func bit(on bool, f byte) byte {
+	if on {
+		return f
+	}
+	return 0
+}
+
+func (c *Config) append(dst []byte) []byte {
+	dst = appendString(dst, c.Bucket)
+	dst = appendString(dst, c.Name)
+	dst = appendString(dst, c.ContentType)
+	dst = appendString(dst, c.MediaType)
+	dst = append(dst, bit(c.JSON, configJSON)|bit(c.Fork != nil, configFork))
+	dst = bin.AppendVarint(dst, c.TTL)
+	dst = bin.AppendVarint(dst, int64(c.ExpiresAt))
+	dst = bin.AppendVarint(dst, int64(c.Created))
+	if f := c.Fork; f != nil {
+		dst = bin.AppendUvarint(dst, uint64(f.Source))
+		dst = bin.AppendUvarint(dst, uint64(f.Offset))
+		dst = bin.AppendUvarint(dst, f.Record)
+		dst = appendString(dst, f.Bucket)
+		dst = appendString(dst, f.Name)
+		dst = append(dst, bit(f.HasReqOffset, forkReqOffset))
+		if f.HasReqOffset {
+			dst = bin.AppendUvarint(dst, uint64(f.ReqOffset))
+		}
+		dst = bin.AppendUvarint(dst, f.Sub)
+		dst = bin.AppendVarint(dst, f.TTL)
+		dst = bin.AppendVarint(dst, int64(f.ExpiresAt))
+	}
+	return dst
+}
+
+func appendString(dst []byte, s string) []byte {
+	dst = bin.AppendUvarint(dst, uint64(len(s)))
+	return append(dst, s...)
+}
+
+// Decode fills r from a log entry. It refuses anything that AppendHead would not
+// have written. Slices of r alias head and body; r.Ends is reused.
+func (r *Record) Decode(typ Type, head, body []byte) error {
+	ends := r.Ends[:0]
+	d := bin.NewDecoder(head)
+	*r = Record{Type: typ, Stream: base.StreamID(d.Uvarint()), At: base.Millis(d.Varint()), Ends: ends}
+	switch typ {
+	case TypeCreate, TypeAppend:
+		r.Body = body
+		r.decodeWrite(d)
+	case TypeDelete:
+		f := d.U8()
+		if f&^flagExpired != 0 {
+			return fmt.Errorf("unknown flags %#x", f)
+		}
+		r.Expired = f&flagExpired != 0
+	case TypeTouch:
+	case TypeForget:
+		r.Producer.ID = d.Bytes(MaxProducerID)
+	case TypePin, TypeUnpin:
+		r.ForkID = base.StreamID(d.Uvarint())
+		r.ForkOffset = base.Offset(d.Uvarint())
+	default:
+		return fmt.Errorf("unknown record type %d", typ)
+	}
+	if err := d.End(); err != nil {
+		return fmt.Errorf("record of type %d: %w", typ, err)
+	}
+	return r.check(body)
+}
+
+func (r *Record) decodeWrite(d *bin.Decoder) {
+	f := d.U8()
+	if r.Type == TypeCreate {
+		r.Config = decodeConfig(d)
+	}
+	r.Close = f&flagClose != 0
+	r.Offset = base.Offset(d.Uvarint())
+	if f&flagProducer != 0 {
+		r.Producer = Producer{ID: d.Bytes(MaxProducerID), Epoch: d.Uvarint(), Seq: d.Uvarint(), Set: true}
+	}
+	if f&flagSeq != 0 {
+		r.Seq, r.HasSeq = d.Bytes(MaxStreamSeq), true
+	}
+	switch {
+	case f&^flagsKnown != 0:
+		r.Type = 0 // check refuses it
+	case f&flagEnds != 0:
+		r.decodeEnds(d)
+	case len(r.Body) > 0:
+		r.Ends = append(r.Ends, uint32(len(r.Body)))
+	}
+}
+
+func (r *Record) decodeEnds(d *bin.Decoder) {
+	n := d.Count(MaxMessages)
+	if n < 2 || n > len(r.Body) {
+		r.Type = 0
+		return
+	}
+	end := uint64(0)
+	for range n {
+		step := d.Uvarint()
+		if step == 0 || step > uint64(len(r.Body))-end {
+			r.Type = 0
+			return
+		}
+		end += step
+		r.Ends = append(r.Ends, uint32(end))
+	}
+	if end != uint64(len(r.Body)) {
+		r.Type = 0
+	}
+}
+
+func (r *Record) check(body []byte) error {
+	switch {
+	case r.Type == 0:
+		return fmt.Errorf("record with impossible flags or message ends")
+	case r.Stream == 0:
+		return fmt.Errorf("record of type %d names no stream", r.Type)
+	case r.Type != TypeCreate && r.Type != TypeAppend && len(body) > 0:
+		return fmt.Errorf("record of type %d has a body of %d bytes", r.Type, len(body))
+	case len(body) > MaxBody:
+		return fmt.Errorf("body of %d bytes is longer than %d", len(body), MaxBody)
+	case r.Type == TypeCreate && r.Config == nil:
+		return fmt.Errorf("create record without a configuration")
+	}
+	return nil
+}
+
+func decodeConfig(d *bin.Decoder) *Config {
+	c := &Config{
+		Bucket:      d.String(MaxName),
+		Name:        d.String(MaxName),
+		ContentType: d.String(MaxContentType),
+		MediaType:   d.String(MaxContentType),
+	}
+	f := d.U8()
+	c.JSON = f&configJSON != 0
+	c.TTL = d.Varint()
+	c.ExpiresAt = base.Millis(d.Varint())
+	c.Created = base.Millis(d.Varint())
+	if f&configFork != 0 {
+		k := &Fork{Source: base.StreamID(d.Uvarint()), Offset: base.Offset(d.Uvarint()), Record: d.Uvarint()}
+		k.Bucket, k.Name = d.String(MaxName), d.String(MaxName)
+		g := d.U8()
+		if k.HasReqOffset = g&forkReqOffset != 0; k.HasReqOffset {
+			k.ReqOffset = base.Offset(d.Uvarint())
+		}
+		k.Sub = d.Uvarint()
+		k.TTL, k.ExpiresAt = d.Varint(), base.Millis(d.Varint())
+		c.Fork = k
+		if g&^forkKnown != 0 {
+			return nil
+		}
+	}
+	if f&^configKnown != 0 {
+		return nil
+	}
+	return c
+}

@@ -1,0 +1,174 @@
+package record
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"github.com/snakream/snakream/internal/base"
+	"github.com/snakream/snakream/internal/bin"
+)
+
+// A stream's state is rows: key and value. A segment holds the rows that its
+// generation changed; of one key the row with the highest LSN holds.
+//
+//	"c"        config, once
+//	"f" fork 8 (big endian)   a pin: offset u
+//	"p" id     a producer: epoch u, seq u, start u, end u, record u, at v
+//	"s"        state: flags 1, next u, first u, next record u, first record u, last write v, touched v,
+//	           [seq b], [closed by b, epoch u, seq u]
+//
+// A removed row "s" is the tombstone of the whole stream: every row of the
+// stream below its LSN is void.
+const (
+	keyConfig   = 'c'
+	keyPin      = 'f'
+	keyProducer = 'p'
+	keyState    = 's'
+
+	stateClosed   = 1 << 0
+	stateDeleted  = 1 << 1
+	stateSeq      = 1 << 2
+	stateClosedBy = 1 << 3
+	stateKnown    = 1<<4 - 1
+)
+
+// RowKind tells the rows of a stream apart.
+type RowKind uint8
+
+// The kinds of rows, in the order of their keys.
+const (
+	RowConfig RowKind = iota + 1
+	RowPin
+	RowProducer
+	RowState
+)
+
+// Keys of the rows of which a stream has one. They must not be changed.
+var (
+	ConfigKey = []byte{keyConfig}
+	StateKey  = []byte{keyState}
+)
+
+// AppendPinKey appends the key of a fork's pin.
+func AppendPinKey(dst []byte, fork base.StreamID) []byte {
+	return binary.BigEndian.AppendUint64(append(dst, keyPin), uint64(fork))
+}
+
+// AppendProducerKey appends the key of a producer.
+func AppendProducerKey(dst, id []byte) []byte {
+	return append(append(dst, keyProducer), id...)
+}
+
+// ParseKey tells what a key is about: for a pin the fork, for a producer its id.
+func ParseKey(key []byte) (kind RowKind, fork base.StreamID, producer []byte, err error) {
+	switch {
+	case len(key) == 1 && key[0] == keyConfig:
+		return RowConfig, 0, nil, nil
+	case len(key) == 1 && key[0] == keyState:
+		return RowState, 0, nil, nil
+	case len(key) == 9 && key[0] == keyPin:
+		return RowPin, base.StreamID(binary.BigEndian.Uint64(key[1:])), nil, nil
+	case len(key) > 1 && key[0] == keyProducer:
+		return RowProducer, 0, key[1:], nil
+	}
+	return 0, 0, nil, fmt.Errorf("unknown row key %q", key)
+}
+
+// AppendRow appends the value of a stream's row "c".
+func (c *Config) AppendRow(dst []byte) []byte { return c.append(dst) }
+
+// DecodeConfig reads the value of a row "c".
+func DecodeConfig(value []byte) (*Config, error) {
+	d := bin.NewDecoder(value)
+	c := decodeConfig(d)
+	if err := d.End(); err != nil {
+		return nil, fmt.Errorf("configuration row: %w", err)
+	}
+	if c == nil {
+		return nil, fmt.Errorf("configuration row with unknown flags")
+	}
+	return c, nil
+}
+
+// AppendRow appends the value of a stream's row "s".
+func (s *State) AppendRow(dst []byte) []byte {
+	dst = append(dst, bit(s.Closed, stateClosed)|bit(s.Deleted, stateDeleted)|bit(s.HasSeq, stateSeq)|bit(s.HasClosedBy, stateClosedBy))
+	dst = bin.AppendUvarint(dst, uint64(s.Next))
+	dst = bin.AppendUvarint(dst, uint64(s.First))
+	dst = bin.AppendUvarint(dst, s.NextRecord)
+	dst = bin.AppendUvarint(dst, s.FirstRecord)
+	dst = bin.AppendVarint(dst, int64(s.LastWrite))
+	dst = bin.AppendVarint(dst, int64(s.Touched))
+	if s.HasSeq {
+		dst = appendString(dst, s.Seq)
+	}
+	if s.HasClosedBy {
+		dst = appendString(dst, s.ClosedBy)
+		dst = bin.AppendUvarint(dst, s.ClosedEpoch)
+		dst = bin.AppendUvarint(dst, s.ClosedSeq)
+	}
+	return dst
+}
+
+// DecodeState reads the value of a row "s".
+func DecodeState(value []byte) (State, error) {
+	d := bin.NewDecoder(value)
+	f := d.U8()
+	s := State{
+		Closed: f&stateClosed != 0, Deleted: f&stateDeleted != 0,
+		HasSeq: f&stateSeq != 0, HasClosedBy: f&stateClosedBy != 0,
+		Next: base.Offset(d.Uvarint()), First: base.Offset(d.Uvarint()),
+		NextRecord: d.Uvarint(), FirstRecord: d.Uvarint(),
+		LastWrite: base.Millis(d.Varint()), Touched: base.Millis(d.Varint()),
+	}
+	if s.HasSeq {
+		s.Seq = d.String(MaxStreamSeq)
+	}
+	if s.HasClosedBy {
+		s.ClosedBy, s.ClosedEpoch, s.ClosedSeq = d.String(MaxProducerID), d.Uvarint(), d.Uvarint()
+	}
+	err := d.End()
+	switch {
+	case err != nil:
+		return State{}, fmt.Errorf("state row: %w", err)
+	case f&^stateKnown != 0 || s.First > s.Next || s.FirstRecord > s.NextRecord:
+		return State{}, fmt.Errorf("state row that contradicts itself: flags %#x, bytes [%d, %d), records [%d, %d)", f, s.First, s.Next, s.FirstRecord, s.NextRecord)
+	}
+	return s, nil
+}
+
+// AppendRow appends the value of a producer's row.
+func (p *ProducerState) AppendRow(dst []byte) []byte {
+	dst = bin.AppendUvarint(dst, p.Epoch)
+	dst = bin.AppendUvarint(dst, p.Seq)
+	dst = bin.AppendUvarint(dst, uint64(p.Start))
+	dst = bin.AppendUvarint(dst, uint64(p.End))
+	dst = bin.AppendUvarint(dst, p.StartRecord)
+	return bin.AppendVarint(dst, int64(p.At))
+}
+
+// DecodeProducer reads the value of a producer's row.
+func DecodeProducer(value []byte) (ProducerState, error) {
+	d := bin.NewDecoder(value)
+	p := ProducerState{
+		Epoch: d.Uvarint(), Seq: d.Uvarint(), Start: base.Offset(d.Uvarint()), End: base.Offset(d.Uvarint()),
+		StartRecord: d.Uvarint(), At: base.Millis(d.Varint()),
+	}
+	if err := d.End(); err != nil {
+		return ProducerState{}, fmt.Errorf("producer row: %w", err)
+	}
+	return p, nil
+}
+
+// AppendPinRow appends the value of a pin's row.
+func AppendPinRow(dst []byte, upTo base.Offset) []byte { return bin.AppendUvarint(dst, uint64(upTo)) }
+
+// DecodePin reads the value of a pin's row.
+func DecodePin(value []byte) (base.Offset, error) {
+	d := bin.NewDecoder(value)
+	off := base.Offset(d.Uvarint())
+	if err := d.End(); err != nil {
+		return 0, fmt.Errorf("pin row: %w", err)
+	}
+	return off, nil
+}
