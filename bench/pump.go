@@ -80,9 +80,11 @@ func newReader(s *server) replyReader {
 type pump struct {
 	server   *server
 	template request
-	next     func() (stream int, ok bool) // whose turn it is; !ok: this connection has finished
-	acked    func(stream int)             // may be nil
-	strict   bool                         // the first refusal ends the run
+	next     func() (stream int, ok bool)        // whose turn it is; !ok: this connection has finished
+	acked    func(stream int)                    // may be nil
+	prepare  func(request []byte)                // may be nil; edits a request before it is sent
+	check    func(stream int, body []byte) error // may be nil; gets the whole body of each success
+	strict   bool                                // the first refusal ends the run
 
 	from, until int64 // replies in this window are measured; until 0: all are
 	latency     histogram
@@ -102,6 +104,7 @@ type pumpConn struct {
 	reader  replyReader
 	stream  int
 	sent    int64
+	body    []byte // only for check
 }
 
 // run drives conns connections until next has refused each of them, and returns the
@@ -145,6 +148,9 @@ func (pc *pumpConn) fire() error {
 	}
 	pc.stream = i
 	pc.request.aim(i)
+	if pc.pump.prepare != nil {
+		pc.pump.prepare(pc.request.bytes)
+	}
 	pc.pump.active++
 	pc.sent = now()
 	return pc.send(pc.request.bytes)
@@ -152,11 +158,14 @@ func (pc *pumpConn) fire() error {
 
 func (pc *pumpConn) received(b []byte) error {
 	for len(b) > 0 {
-		n, _, done, err := pc.reader.feed(b)
+		n, body, done, err := pc.reader.feed(b)
 		if err != nil {
 			return err
 		}
 		b = b[n:]
+		if pc.pump.check != nil {
+			pc.body = append(pc.body, body...)
+		}
 		if !done {
 			continue
 		}
@@ -176,6 +185,12 @@ func (pc *pumpConn) answered() error {
 		if p.until == 0 || (p.from <= t && t < p.until) {
 			p.accepted++
 			p.latency.add(t - pc.sent)
+		}
+		if p.check != nil {
+			if err := p.check(pc.stream, pc.body); err != nil {
+				return err
+			}
+			pc.body = pc.body[:0]
 		}
 		if p.acked != nil {
 			p.acked(pc.stream)
@@ -197,7 +212,7 @@ func (pc *pumpConn) answered() error {
 
 func (pc *pumpConn) lost(err error) {
 	if pc.pump.err == nil {
-		pc.pump.err = fmt.Errorf("%s: connection lost: %w", pc.pump.server.name, err)
+		pc.pump.err = fmt.Errorf("%s: a connection ended: %w", pc.pump.server.name, err)
 	}
 }
 

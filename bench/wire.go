@@ -49,9 +49,6 @@ type response struct {
 
 func (r *response) accepted() bool { return r.status >= 200 && r.status < 300 }
 
-// begun says that a reply has begun and not ended.
-func (r *response) begun() bool { return r.state != inHead || len(r.line) > 0 }
-
 func (r *response) feed(b []byte) (n int, body []byte, done bool, err error) {
 	switch r.state {
 	case inHead:

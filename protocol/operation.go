@@ -118,6 +118,7 @@ type Operation struct {
 	Bucket, Stream []byte // the decoded identity
 
 	ContentType    []byte // as given, without surrounding space
+	MediaType      []byte // its type and subtype alone, in lower case
 	HasContentType bool   // false when the header is absent or blank
 
 	Closed bool // Stream-Closed: true
@@ -153,8 +154,11 @@ type Operation struct {
 	// place is after the checks of content type and Stream-Seq.
 	BodyFault *Problem
 
+	badType, badCoding  bool // a Content-Type or Content-Encoding that no body may have
+	accept              acceptRanks
 	faultSlot, bodySlot Problem
 	tags                [4][]byte
+	lastEventID         []byte
 	scratch             []byte
 }
 
@@ -162,22 +166,114 @@ type Operation struct {
 // headers or the query goes to op.Fault, since the stream's existence comes first.
 // The Problem that Parse returns is one that comes before any lookup: a bad path
 // (400, 404), an unknown route (404), a method that the route has not got (405,
-// with Allow); op is then of no use. An ordinary append or read allocates nothing.
-func Parse(r *Request, op *Operation) *Problem { return nil }
+// with Allow); op is then of no use, and the Problem is valid until the next Parse.
+// An ordinary append or read allocates nothing.
+func Parse(r *Request, op *Operation) *Problem {
+	*op = Operation{scratch: op.scratch[:0]}
+	op.Kind = kindOf(r.Method)
+	if op.Kind == KindOptions {
+		op.parseFields(r.Fields)
+		return nil
+	}
+	var bad pathFault
+	if op.Surface, bad = surfaceOf(r.Path); bad.code == "" {
+		if op.Kind == 0 {
+			p := op.faultSlot.set(codeMethodNotAllowed, "", "This URL takes "+allowedMethods+".")
+			p.Fields = allowField
+			return p
+		}
+		op.Bucket, op.Stream, op.scratch, bad = identity(op.Surface, r.Path, op.scratch)
+	}
+	if bad.code == "" && op.Surface == SurfaceDS && op.Kind == KindCreate {
+		if bad = checkNewID(op.Bucket, op.Stream); bad.code == "" {
+			// A stream is created here only inside a bucket that somebody made, and
+			// there is no way yet to make one.
+			bad = pathFault{codeBucketNotFound, "There is no such bucket; streams are created through /v1/stream/."}
+		}
+	}
+	if bad.code != "" {
+		return op.faultSlot.set(bad.code, "", bad.detail)
+	}
+	op.parseFields(r.Fields)
+	if op.Kind == KindRead {
+		op.parseQuery(r.Query)
+		op.finishRead()
+	}
+	if r.BodyLength >= 0 {
+		op.SetBodyLength(r.BodyLength)
+	}
+	return nil
+}
 
 // SetBodyLength tells the length of a body that was not known when Parse was
-// called. An append with neither a body nor Stream-Closed, and a body without a
-// content type, become op.Fault unless there is one already. Parse calls it by
-// itself when Request.BodyLength is not negative.
-func (op *Operation) SetBodyLength(n int64) {}
+// called. An append with neither a body nor Stream-Closed, a body without a content
+// type, and one with a content coding become op.Fault unless there is one already.
+// Parse calls it by itself when Request.BodyLength is not negative.
+func (op *Operation) SetBodyLength(n int64) {
+	switch {
+	case op.Kind != KindAppend && op.Kind != KindCreate:
+	case n == 0:
+		if op.Kind == KindAppend && !op.Closed {
+			op.fault(codeEmptyBody, "", "An append needs a body, unless Stream-Closed: true closes the stream.")
+		}
+	case op.badCoding:
+		op.fault(codeContentCoding, "Content-Encoding", "Bodies are stored as they come: send this one without a content coding.")
+	case op.Kind == KindAppend && op.badType:
+		op.faultType()
+	case op.Kind == KindAppend && !op.HasContentType:
+		op.fault(codeMissingContentType, "Content-Type", "A body needs the stream's Content-Type.")
+	}
+}
 
 // SplitBody splits the body of a PUT or POST to a JSON stream by SplitJSON. What is
 // wrong with it, and an empty array that is appended, becomes op.BodyFault; stored
-// and ends are then of no use.
+// and ends are then of no use. An empty body holds no messages.
 func (op *Operation) SplitBody(dst []byte, bounds []uint32, body []byte) (stored []byte, ends []uint32) {
-	return dst, bounds
+	if len(body) == 0 {
+		return dst, bounds
+	}
+	stored, ends, err := SplitJSON(dst, bounds, body, MaxNesting, true)
+	switch {
+	case err != nil:
+		op.BodyFault = op.bodySlot.set(codeInvalidJSON, "", err.Detail)
+		op.BodyFault.Position = err.Position
+	case len(ends) == len(bounds) && op.Kind == KindAppend:
+		op.BodyFault = op.bodySlot.set(codeEmptyArray, "", "An empty array appends nothing.")
+	}
+	return stored, ends
 }
 
 // NoneMatch reports whether If-None-Match names the state tag of a stream that
 // exists, which makes a PUT or POST fail with PreconditionFailed.
-func (op *Operation) NoneMatch(incarnation, next uint64, closed bool) bool { return false }
+func (op *Operation) NoneMatch(incarnation, next uint64, closed bool) bool {
+	if len(op.IfNoneMatch) == 0 {
+		return false
+	}
+	var buf [maxTag]byte
+	return MatchNone(op.IfNoneMatch, AppendStateTag(buf[:0], incarnation, next, closed))
+}
+
+// fault keeps the first fault that it is told.
+func (op *Operation) fault(code, field, detail string) {
+	if op.Fault == nil {
+		op.Fault = op.faultSlot.set(code, field, detail)
+	}
+}
+
+func kindOf(method []byte) Kind {
+	switch string(method) {
+	case "POST":
+		return KindAppend
+	case "GET":
+		return KindRead
+	case "PUT":
+		return KindCreate
+	case "HEAD":
+		return KindHead
+	case "DELETE":
+		return KindDelete
+	case "OPTIONS":
+		return KindOptions
+	}
+	return 0
+}

@@ -34,9 +34,7 @@ const (
 	NameHeldByForks    // 409, PUT on a deleted stream that forks still hold
 	ForkSourceNotFound // 404
 	ForkSourceGone     // 409
-	ForkOffsetBeyond   // 400: SourceNext
-	ForkOffsetInvalid  // 400, not a boundary, or a sub-offset past the next one
-	ForkOffsetTrimmed  // 410: Earliest
+	ForkOffsetInvalid  // 400: beyond the tail, no boundary, or a sub-offset past the next one
 	ForkTypeMismatch   // 409: ContentType
 
 	OffsetBeyondTail  // 400, reads: Next
@@ -67,8 +65,6 @@ type WriteResult struct {
 	Earliest uint64 // the earliest offset that is still there
 
 	ContentType string // of the stream
-	TTL         int64  // seconds, of the stream; -1 and 0 alike for none
-	ExpiresAt   base.Millis
 
 	// HasProducer says that the stream knows the request's producer; ProducerEpoch
 	// and ProducerSeq are then the highest that it has accepted.
@@ -76,14 +72,13 @@ type WriteResult struct {
 	ProducerEpoch, ProducerSeq uint64
 	ExpectedSeq                uint64
 
-	// HasFenced marks the first write of a higher epoch; the other two say how far
-	// the epoch that it replaces had come.
-	HasFenced              bool
-	FencedEpoch, FencedSeq uint64
+	// HasReplaced marks the first write of a higher epoch; the other two say how far
+	// the writer that it replaces had come.
+	HasReplaced                bool
+	ReplacedEpoch, ReplacedSeq uint64
 
-	LastSeq    []byte // the last Stream-Seq
-	SourceNext uint64 // the tail of a fork's source
-	Limit      int64  // bytes
+	LastSeq string // the highest Stream-Seq so far
+	Limit   int64  // bytes
 }
 
 // Meta describes a stream as it is.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"iter"
 	"math"
+	"slices"
 	"sort"
 
 	"github.com/snakream/snakream/internal/base"
@@ -179,8 +180,12 @@ func (b *Boundaries) seek(rel uint64) error {
 		return nil
 	}
 	lo, hi := uint64(0), b.groups // the group is in [lo, hi)
-	for hi-lo > 1 {
-		mid := lo + (hi-lo)/2
+	mid := hi / 2
+	if b.group < b.groups && rel >= b.from { // most likely the next one
+		lo = b.group
+		mid = min(lo+2, hi-1)
+	}
+	for ; hi-lo > 1; mid = lo + (hi-lo)/2 {
 		from, _, err := b.restartPoint(mid)
 		if err != nil {
 			return err
@@ -235,13 +240,14 @@ func (b *Boundaries) load(g uint64) error {
 		}
 	}
 	n := min(groupRecords, b.st.Extent.Records-1-g*groupRecords)
+	b.ends = slices.Grow(b.ends[:0], int(n))
 	if pos > limit || limit-pos > int64(n)*maxUvarint {
 		return b.corrupt("restart points do not ascend")
 	}
 	if b.buf, err = b.bytes(b.buf[:0], pos, int(limit-pos)); err != nil {
 		return err
 	}
-	if b.ends, err = decodeLengths(b.ends[:0], b.buf, from, int(n)); err != nil {
+	if b.ends, err = decodeLengths(b.ends, b.buf, from, int(n)); err != nil {
 		return b.corrupt(err.Error())
 	}
 	if end := b.ends[n-1]; last && end >= to || !last && end != to {

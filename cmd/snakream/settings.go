@@ -66,11 +66,12 @@ func storage(c *config) []setting {
 		{"wal-file-bytes", "64MiB", "size of one file of the log; an operation fits half of it", size(&e.WALFileBytes, 64<<10, 4<<30)},
 		{"memtable-bytes", "64MiB", "data kept in memory before it is flushed to a segment", size(&e.MemtableBytes, 64<<10, 16<<30)},
 		{"wal-max-bytes", "256MiB", "log that a memtable may pin before it is flushed", size(&e.WALMaxBytes, 64<<10, 64<<30)},
-		{"segment-max-bytes", "1GiB", "largest segment that a merge makes", size(&e.SegmentMaxBytes, 64<<10, 64<<30)},
+		{"segment-max-bytes", "256MiB", "largest segment that a merge makes", size(&e.SegmentMaxBytes, 64<<10, 64<<30)},
 		{"max-producers-per-stream", "4096", "idempotent producers that a stream remembers", count(&e.MaxProducers, 1, 1<<20)},
 		{"producer-idle-expiry", "168h", "idle time after which a producer may be forgotten to make room; 0 = never", span(&e.ProducerIdle, 0, 10*365*24*time.Hour)},
-		{"max-state-bytes", "2GiB", "memory for stream heads, producers and index; 429 beyond", size(&e.MaxStateBytes, 1<<20, math.MaxInt64)},
+		{"max-state-bytes", "1GiB", "memory for stream heads, producers and index; 429 beyond", size(&e.MaxStateBytes, 1<<20, math.MaxInt64)},
 		{"min-free-disk", "0", "free space below which writes get 507; 0 = two segments, a memtable and two log files a shard", orDefault(&e.MinFreeDisk, size(&e.MinFreeDisk, 1<<20, math.MaxInt64))},
+		{"erase-within", "1h", "time within which deleted data is gone from the disk", span(&e.EraseWithin, time.Second, 365*24*time.Hour)},
 	}
 }
 
@@ -107,12 +108,9 @@ func answers(c *config) []setting {
 // validate reports what is wrong between settings that are each in order.
 func (c *config) validate() []string {
 	var faults []string
-	s, e := &c.Server, &c.Engine
+	s := &c.Server
 	if s.MaxInflightBodyBytes < s.MaxBodyBytes {
 		faults = append(faults, "max-inflight-body-bytes must be at least max-body-bytes")
-	}
-	if most := e.WALFileBytes/2 - walOverhead; s.MaxBodyBytes > most {
-		faults = append(faults, "max-body-bytes must be below half of wal-file-bytes, since an operation is written in one piece")
 	}
 	if s.SSEHeartbeat >= s.SSEMaxDuration {
 		faults = append(faults, "sse-heartbeat must be below sse-max-duration")
@@ -120,9 +118,18 @@ func (c *config) validate() []string {
 	if c.Listen == c.AdminListen && !strings.HasSuffix(c.Listen, ":0") {
 		faults = append(faults, "listen and admin-listen must differ")
 	}
+	c.derive()
+	if err := c.Engine.Validate(); err != nil {
+		faults = append(faults, strings.Split(err.Error(), "\n")...)
+	}
 	return append(faults, c.checkMemory()...)
 }
 
-// walOverhead is more than what a record needs beside its body: names, producer,
-// headers and padding.
-const walOverhead = 64 << 10
+// derive fills in what the engine wants to know in its own way.
+func (c *config) derive() {
+	c.Engine.MaxBodyBytes = c.Server.MaxBodyBytes
+	if c.Engine.ProducerIdle == 0 {
+		c.Engine.ProducerIdle = -1 // never
+	}
+	c.Server.NoLongPollWait = c.Server.LongPollTimeout == 0
+}

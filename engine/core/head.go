@@ -39,15 +39,23 @@ type Head struct {
 	oldest    base.Millis // no producer's newest write is older
 }
 
-// View is what is durable about a stream, immutable, for readers. A view does
-// not hold producers or pins.
+// View is what is durable about a stream, immutable and small, for readers.
 type View struct {
 	*Fixed
-	record.State
+	Next, First             base.Offset // retained bytes are [First, Next)
+	NextRecord, FirstRecord uint64      // and messages
+	LastWrite               base.Millis
+	Closed                  bool
+	Deleted                 bool // ended, but kept for its forks
 }
 
 // View returns the head as readers may see it once its batch is durable.
-func (h *Head) View() View { return View{Fixed: h.Fixed, State: h.State} }
+func (h *Head) View() View {
+	return View{
+		Fixed: h.Fixed, Next: h.Next, First: h.First, NextRecord: h.NextRecord, FirstRecord: h.FirstRecord,
+		LastWrite: h.LastWrite, Closed: h.Closed, Deleted: h.Deleted,
+	}
+}
 
 // Pins returns how many forks keep the stream's bytes.
 func (h *Head) Pins() int { return len(h.pins) }

@@ -20,6 +20,7 @@ const (
 	firstChunk = 256      // bytes of a stream's first chunk, at least
 	maxChunk   = 64 << 10 // bytes of a chunk, unless a larger body was adopted
 	entryBytes = 256      // estimate of what an entry takes besides its payload and rows
+	fewRows    = 8        // rows up to which looking at each is the fastest way
 )
 
 // Table is one generation. Entry and the writing methods of an Entry belong to
@@ -116,7 +117,8 @@ type Entry struct {
 	used int                 // writer: bytes used of the last chunk
 	n    int                 // writer: messages
 
-	rows []Row // writer, until nobody writes any more
+	rows  []Row          // writer, until nobody writes any more
+	byKey map[string]int // index in rows, once there are more than fewRows
 }
 
 // Row is one row of state, the newest of its key in this generation.
@@ -154,71 +156,96 @@ func (e *Entry) Append(off base.Offset, ordinal uint64, body []byte, ends []uint
 		r = &Run{start: off, first: ordinal}
 		e.end = off
 	}
-	next := *r
 	before := uint32(e.end - r.start)
+	chunks := r.chunks
 	if owned && len(body) > maxChunk {
-		next.chunks = append(next.chunks, piece{start: e.end, buf: body})
+		chunks = append(chunks, piece{start: e.end, buf: body})
 		e.end += base.Offset(len(body))
 		e.used = len(body)
 		e.table.bytes += int64(len(body))
 	} else {
-		e.copyIn(&next, body)
+		chunks = e.copyIn(chunks, body)
 	}
-	if e.n+len(ends) > len(next.ends) {
-		grown := make([]uint32, max(2*len(next.ends), e.n+len(ends), 4))
-		copy(grown, next.ends[:e.n])
-		e.table.bytes += int64(4 * (len(grown) - len(next.ends)))
-		next.ends = grown
+	all := r.ends
+	if e.n+len(ends) > len(all) {
+		all = make([]uint32, max(2*len(r.ends), e.n+len(ends), 4))
+		copy(all, r.ends[:e.n])
+		e.table.bytes += int64(4 * (len(all) - len(r.ends)))
 	}
 	for _, x := range ends {
-		next.ends[e.n] = before + x
+		all[e.n] = before + x
 		e.n++
 	}
-	if len(next.chunks) != len(r.chunks) || len(next.ends) != len(r.ends) {
-		e.run.Store(&next)
+	if len(chunks) != len(r.chunks) || len(all) != len(r.ends) {
+		e.run.Store(&Run{start: r.start, first: r.first, chunks: chunks, ends: all})
 	}
 }
 
 // copyIn copies body into the last chunk and as many new ones as it takes.
-func (e *Entry) copyIn(r *Run, body []byte) {
+func (e *Entry) copyIn(chunks []piece, body []byte) []piece {
 	for len(body) > 0 {
-		k := len(r.chunks) - 1
-		if k < 0 || e.used == len(r.chunks[k].buf) {
+		k := len(chunks) - 1
+		if k < 0 || e.used == len(chunks[k].buf) {
 			size := firstChunk
 			if k >= 0 {
-				size = min(2*len(r.chunks[k].buf), maxChunk)
+				size = min(2*len(chunks[k].buf), maxChunk)
 			}
 			size = min(max(size, len(body)), maxChunk)
-			r.chunks = append(r.chunks, piece{start: e.end, buf: e.table.chunk(size)})
+			chunks = append(chunks, piece{start: e.end, buf: e.table.chunk(size)})
 			e.table.bytes += int64(size)
 			e.used = 0
 			k++
 		}
-		c := copy(r.chunks[k].buf[e.used:], body)
+		c := copy(chunks[k].buf[e.used:], body)
 		body = body[c:]
 		e.used += c
 		e.end += base.Offset(c)
 	}
+	return chunks
 }
 
 // SetRow sets a row; value and key are copied. A row that is there keeps its
 // memory, so that the row of a busy stream's state allocates nothing.
 func (e *Entry) SetRow(key []byte, lsn base.LSN, value []byte, removed bool) {
-	for i := range e.rows {
-		if r := &e.rows[i]; string(r.Key) == string(key) {
-			r.LSN, r.Removed = lsn, removed
-			r.Value = append(r.Value[:0], value...)
-			return
-		}
+	if r := e.row(key); r != nil {
+		r.LSN, r.Removed = lsn, removed
+		r.Value = append(r.Value[:0], value...)
+		return
+	}
+	if e.byKey != nil {
+		e.byKey[string(key)] = len(e.rows)
 	}
 	e.rows = append(e.rows, Row{Key: slices.Clone(key), LSN: lsn, Value: slices.Clone(value), Removed: removed})
 	e.table.bytes += int64(len(key)+len(value)) + 72
+}
+
+// row finds a row: by looking at each while they are few, by a map beyond that.
+func (e *Entry) row(key []byte) *Row {
+	if e.byKey == nil && len(e.rows) > fewRows {
+		e.byKey = make(map[string]int, 2*len(e.rows))
+		for i := range e.rows {
+			e.byKey[string(e.rows[i].Key)] = i
+		}
+	}
+	if e.byKey != nil {
+		if i, ok := e.byKey[string(key)]; ok {
+			return &e.rows[i]
+		}
+		return nil
+	}
+	for i := range e.rows {
+		if string(e.rows[i].Key) == string(key) {
+			return &e.rows[i]
+		}
+	}
+	return nil
 }
 
 // Bury drops every row but a tombstone under key. The bytes stay readable for
 // views that are older than the stream's end, and are not flushed.
 func (e *Entry) Bury(key []byte, lsn base.LSN) {
 	e.dead = true
+	e.byKey = nil
 	e.rows = append(e.rows[:0:0], Row{Key: slices.Clone(key), LSN: lsn, Removed: true})
 }
 

@@ -50,7 +50,7 @@ func (osFS) OpenDirect(name string) (File, error) {
 
 func (osFS) Rename(oldname, newname string) error { return mapped(os.Rename(oldname, newname)) }
 
-func (osFS) Remove(name string) error { return os.Remove(name) }
+func (osFS) Remove(name string) error { return mapped(os.Remove(name)) }
 
 func (o osFS) MkdirAll(dir string) error {
 	info, err := os.Stat(dir)
@@ -246,7 +246,7 @@ func control(raw syscall.RawConn, call func(fd int) error) error {
 		}
 	})
 	if err != nil {
-		return err // the file is closed
+		return fs.ErrClosed // the only reason not to get the descriptor
 	}
 	return result
 }

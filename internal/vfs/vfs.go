@@ -7,8 +7,8 @@ import (
 	"io"
 )
 
-// ErrNoSpace is what Allocate and Create report when the disk is full (ENOSPC,
-// EDQUOT). Compare with errors.Is.
+// ErrNoSpace is what every operation reports that finds the disk or the quota full.
+// Compare with errors.Is; the errno (ENOSPC, EDQUOT) matches as well.
 var ErrNoSpace = errors.New("no space left on device")
 
 // FS is a file system. Names are paths as package path/filepath makes them.
@@ -37,9 +37,11 @@ type FS interface {
 	MkdirAll(dir string) error
 	// List returns the names of the entries of dir, sorted.
 	List(dir string) ([]string, error)
-	// Stat returns the size of a file; fs.ErrNotExist if there is none.
+	// Stat returns the size of a file; fs.ErrNotExist if there is none. Of a
+	// directory it says only that it exists.
 	Stat(name string) (size int64, err error)
-	// SyncDir makes the entries of dir durable.
+	// SyncDir makes the entries of dir durable. After an error nothing is known
+	// about them, and a second call that succeeds proves nothing.
 	SyncDir(dir string) error
 	// Lock takes an exclusive lock on the file name, creating it if need be. It
 	// fails at once with ErrLocked while another process (or another Lock of
@@ -60,6 +62,8 @@ type File interface {
 	// Truncate changes the size.
 	Truncate(size int64) error
 	// Datasync makes everything written so far durable, and the size (fdatasync).
+	// After an error the page cache may claim what the disk doesn't have: calling
+	// it again proves nothing, only writing the same bytes again and syncing does.
 	Datasync() error
 	// Size returns the current size in bytes.
 	Size() (int64, error)

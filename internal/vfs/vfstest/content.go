@@ -149,9 +149,14 @@ func (c *content) differing(d *content, limit int64) []int64 {
 // written returns the number of pages from first on that have been written.
 func (c *content) written(first int64) int64 {
 	var n int64
-	for i := first; i < int64(len(c.leaves))*leafPages; i++ {
-		if c.page(i) != nil {
-			n++
+	for at := first / leafPages; at < int64(len(c.leaves)); at++ {
+		if c.leaves[at] == nil {
+			continue
+		}
+		for _, pg := range c.leaves[at].pages[max(first-at*leafPages, 0):] {
+			if pg != nil {
+				n++
+			}
 		}
 	}
 	return n

@@ -1,6 +1,9 @@
 package vfstest
 
-import "math"
+import (
+	"bytes"
+	"math"
+)
 
 // inode is a file: what a reader sees, and what a power cut is sure to leave.
 // Everything is guarded by the mutex of its MemFS.
@@ -121,7 +124,7 @@ func (n *inode) crashed(dice *dice) *inode {
 	o := new(owner)
 	c := n.durable
 	limit := pagesFor(n.now.size)
-	size := n.now.size
+	var size int64
 	switch {
 	case n.cut >= c.size:
 		size = dice.between(c.size, n.now.size)
@@ -139,4 +142,25 @@ func (n *inode) crashed(dice *dice) *inode {
 	c.size = max(c.size, n.now.size) // kept pages may hold bytes up to there
 	c.resize(o, size)
 	return restored(c, n.reserved)
+}
+
+// corrupt lets f edit the bytes from off on, as if the medium had changed them.
+func (n *inode) corrupt(off int64, f func([]byte)) {
+	was := make([]byte, n.now.size-off)
+	n.now.read(was, off)
+	is := bytes.Clone(was)
+	f(is)
+	o := new(owner)
+	for len(is) > 0 {
+		i, at := off/pageBytes, int(off%pageBytes)
+		part := min(len(is), pageBytes-at)
+		if !bytes.Equal(is[:part], was[:part]) {
+			n.now.put(o, i, at, is[:part], false)
+			*n.durable.slot(o, i) = n.now.page(i)
+			*n.clean.slot(o, i) = n.now.page(i)
+			n.durable.size = max(n.durable.size, off+int64(part))
+		}
+		is, was, off = is[part:], was[part:], off+int64(part)
+	}
+	n.owner = new(owner)
 }

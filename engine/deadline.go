@@ -1,0 +1,211 @@
+package engine
+
+import (
+	"container/heap"
+	"time"
+
+	"github.com/snakream/snakream/engine/core"
+	"github.com/snakream/snakream/internal/base"
+	"github.com/snakream/snakream/wal/record"
+)
+
+// A read moves the deadline of a TTL by an atomic maximum and writes nothing. So
+// that a restart does not forget it, the recorded deadline runs ahead by a granule
+// g: last record + TTL + g. A read that would come within g/2 of it has a touch
+// recorded, one that would pass it waits for that (design §2, «Deadlines»).
+
+const (
+	minGranule = base.Millis(1000)
+	maxGranule = base.Millis(3600 * 1000)
+)
+
+func granule(ttl int64) base.Millis {
+	return min(max(base.Millis(ttl)*1000/8, minGranule), maxGranule)
+}
+
+// recordedDeadline returns the deadline that a restart would give the head; 0: none.
+func recordedDeadline(h *core.Head) int64 {
+	if h.TTL < 0 {
+		return int64(h.ExpiresAt)
+	}
+	return int64(h.Deadline(h.Touched) + granule(h.TTL))
+}
+
+// Renewal says what an accepted read has to wait for.
+type Renewal uint8
+
+// The renewals.
+const (
+	Renewed    Renewal = iota // nothing
+	MustTouch                 // submit an OpTouch for the view's stream, then answer
+	MustExpire                // submit an OpExpire for it, then look at the view again
+)
+
+// Renew lets a read that began under v count as a use of its stream.
+func (s *Stream) Renew(v *View) Renewal {
+	inc := v.inc
+	if inc == nil || !v.Expires() || v.Deleted {
+		return Renewed
+	}
+	now := s.shard.e.now()
+	want := int64(now)
+	if v.TTL >= 0 {
+		want += v.TTL * 1000
+	}
+	for {
+		d := inc.deadline.Load()
+		switch {
+		case d <= int64(now): // passed, or sealed by an expiry
+			return MustExpire
+		case v.TTL < 0 || want <= d:
+			return Renewed
+		case !inc.deadline.CompareAndSwap(d, want):
+			continue
+		}
+		break
+	}
+	recorded := inc.recorded.Load()
+	switch {
+	case want > recorded:
+		return MustTouch
+	case want > recorded-int64(granule(v.TTL)/2) && inc.touching.CompareAndSwap(false, true):
+		s.shard.ask(core.Event{Op: core.OpTouch, Stream: v.ID})
+	}
+	return Renewed
+}
+
+// Alive reports whether the deadline of v has not passed. It renews nothing.
+func (s *Stream) Alive(v *View) bool {
+	if v.inc == nil || !v.Expires() || v.Deleted {
+		return true
+	}
+	return v.inc.deadline.Load() > int64(s.shard.e.now())
+}
+
+// renewed lets a write, or a replayed touch, count.
+func (s *shard) renewed(st *Stream, h *core.Head) {
+	if st.inc == nil || !h.Expires() {
+		return
+	}
+	st.inc.touching.Store(false)
+	to := int64(h.Deadline(h.Touched))
+	if s.recovering {
+		to = recordedDeadline(h) // reads may have moved it further than any record says
+	}
+	for {
+		d := st.inc.deadline.Load()
+		if d < 0 || d >= to || st.inc.deadline.CompareAndSwap(d, to) {
+			return
+		}
+	}
+}
+
+// expireDue ends the streams whose deadline has come, a bounded number a turn.
+func (s *shard) expireDue() {
+	for range maxExpiries {
+		if !s.timers.due(s.now) {
+			return
+		}
+		t := heap.Pop(&s.timers).(deadline)
+		if t.st.head == nil || t.st.head.ID != t.id || t.st.head.Deleted {
+			continue
+		}
+		if !s.tryExpire(t.st) && t.st.head != nil {
+			s.timers.push(deadline{at: max(base.Millis(t.st.inc.deadline.Load()), s.now+1), id: t.id, st: t.st})
+		}
+	}
+}
+
+// tryExpire ends a stream if its deadline has passed. A stream with a parked
+// reader is touched instead, unless its end is absolute.
+func (s *shard) tryExpire(st *Stream) bool {
+	h := st.head
+	for {
+		d := st.inc.deadline.Load()
+		if d > int64(s.now) {
+			return false
+		}
+		rec := &s.scratch
+		*rec = record.Record{Stream: h.ID, At: s.now}
+		if h.TTL > 0 && st.Watched() {
+			rec.Type = record.TypeTouch
+			s.log1(st, rec, nil, &s.headBuf)
+			return false
+		}
+		if d >= 0 && !st.inc.deadline.CompareAndSwap(d, -max(d, 1)) {
+			continue // a read was faster
+		}
+		rec.Type, rec.Expired = record.TypeDelete, true
+		s.log1(st, rec, nil, &s.headBuf)
+		return true
+	}
+}
+
+// expireFirst makes an operation find a stream whose deadline has passed gone,
+// whether its timer has fired or not.
+func (s *shard) expireFirst(o *Op, st *Stream) *Stream {
+	if st == nil || st.head == nil || st.head.Deleted || !st.head.Expires() {
+		return st
+	}
+	switch o.Event.Op {
+	case core.OpTouch, core.OpUnpin:
+		return st
+	}
+	s.tryExpire(st)
+	return st
+}
+
+// deadline is a timer of the turn: when to look at a stream again.
+type deadline struct {
+	at base.Millis
+	id base.StreamID
+	st *Stream
+}
+
+// timerHeap orders timers by time. An entry may be early: the stream may have been
+// used since, and is then put back.
+type timerHeap []deadline
+
+func (h timerHeap) Len() int           { return len(h) }
+func (h timerHeap) Less(i, j int) bool { return h[i].at < h[j].at }
+func (h timerHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
+
+// Push and Pop are for package container/heap.
+func (h *timerHeap) Push(x any) { *h = append(*h, x.(deadline)) }
+
+// Pop removes the last entry.
+func (h *timerHeap) Pop() any {
+	old := *h
+	x := old[len(old)-1]
+	old[len(old)-1] = deadline{}
+	*h = old[:len(old)-1]
+	return x
+}
+
+func (h *timerHeap) push(d deadline) { heap.Push(h, d) }
+
+func (h timerHeap) due(now base.Millis) bool { return len(h) > 0 && h[0].at <= now }
+
+// armTimer has the shard rung when the next deadline comes, or when deleted bytes
+// have to leave the memtable.
+func (s *shard) armTimer() {
+	at := base.Millis(0)
+	if len(s.timers) > 0 {
+		at = s.timers[0].at
+	}
+	if s.dead {
+		if e := s.deadSince + base.Millis(s.e.opts.EraseWithin.Milliseconds()/2); at == 0 || e < at {
+			at = e
+		}
+	}
+	if at == 0 || at == s.armed {
+		return
+	}
+	s.armed = at
+	d := time.Duration(max(at-s.e.now(), 0)+1) * time.Millisecond
+	if s.timer == nil {
+		s.timer = time.AfterFunc(d, s.ring)
+		return
+	}
+	s.timer.Reset(d)
+}

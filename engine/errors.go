@@ -1,0 +1,32 @@
+package engine
+
+import (
+	"errors"
+
+	"github.com/snakream/snakream/internal/vfs"
+)
+
+// Errors of Open.
+var (
+	ErrLocked     = vfs.ErrLocked // another process has the data directory open
+	ErrForeign    = errors.New("not a Snakream data directory")
+	ErrIncomplete = errors.New("incomplete data directory")
+	ErrShards     = errors.New("the number of shards is fixed when the data directory is made")
+)
+
+// Errors of Submit: the operation has not been taken and Done will not be called.
+var (
+	ErrOverloaded = errors.New("too many operations are waiting")
+	ErrClosed     = errors.New("the engine is closed")
+	ErrFailed     = errors.New("the log has failed")
+)
+
+// Errors of reads.
+var (
+	// ErrStale says that the view has been overtaken: its stream was deleted or
+	// trimmed meanwhile. Load the view again.
+	ErrStale = errors.New("the view has been overtaken")
+	// ErrNotInMemory says that the answer needs the disk, and the caller did not
+	// want that.
+	ErrNotInMemory = errors.New("not in memory")
+)

@@ -1,0 +1,179 @@
+package engine
+
+import (
+	"errors"
+	"time"
+
+	"github.com/snakream/snakream/engine/manifest"
+	"github.com/snakream/snakream/engine/memtable"
+	"github.com/snakream/snakream/internal/base"
+	"github.com/snakream/snakream/segment"
+)
+
+// flushUntilDone writes a generation to segments, again and again with backoff
+// while the disk refuses; the log keeps the records meanwhile.
+func (k *keeper) flushUntilDone(f frozen) {
+	for wait := retryStep; ; wait = min(2*wait, retryMax) {
+		begin := time.Now()
+		err := k.flushOnce(f)
+		if err == nil {
+			k.s.stats.flushes.Add(1)
+			k.s.stats.flushSeconds.observe(time.Since(begin))
+			return
+		}
+		if k.stopping() || k.s.e.Err() != nil {
+			return
+		}
+		k.s.stats.flushFailures.Add(1)
+		k.s.e.opts.Logger.Error("flush failed, trying again", "shard", k.s.n, "in", wait, "err", err)
+		t := time.NewTimer(wait)
+		select {
+		case <-t.C:
+		case <-k.quit:
+			t.Stop()
+			return
+		}
+	}
+}
+
+func (k *keeper) flushOnce(f frozen) error {
+	entries := f.gen.table.Entries()
+	var ids []base.SegmentID
+	for _, kind := range []uint8{kindLasting, kindExpires} {
+		id, err := k.writeGeneration(entries, kind, f.gen.table.Bytes())
+		if err != nil {
+			k.discard(ids)
+			return err
+		}
+		if id != 0 {
+			ids = append(ids, id)
+		}
+	}
+	if len(ids) > 0 {
+		if err := k.reserveSegments(ids[len(ids)-1]); err != nil {
+			k.discard(ids)
+			return err
+		}
+	}
+	refs, err := k.install(ids)
+	if err != nil {
+		return err
+	}
+	e := manifest.Edit{Low: &f.low}
+	for _, r := range refs {
+		e.Add = append(e.Add, describe(r, 0, uint64(f.low.LSN)))
+	}
+	if err := k.edit(e); err != nil {
+		return err
+	}
+	for _, r := range refs {
+		k.index(r)
+	}
+	clone := k.tree.Clone()
+	k.s.swapReads(func(next *readState) {
+		next.frozen = next.frozen[1:]
+		next.tree = clone
+		for _, r := range refs {
+			next.segs[r.seg.ID()] = r
+		}
+	})
+	k.released(f.low)
+	return nil
+}
+
+// discard removes temporary files of an attempt that failed.
+func (k *keeper) discard(ids []base.SegmentID) {
+	for _, id := range ids {
+		if err := k.s.e.opts.FS.Remove(k.s.tmpPath(id)); err != nil {
+			k.s.e.opts.Logger.Warn("removing a temporary segment", "err", err)
+		}
+	}
+}
+
+// index enters a segment's runs into the keeper's tree.
+func (k *keeper) index(r *segmentRef) {
+	for st := range r.seg.Streams() {
+		if x := st.Extent; x.End > x.Start {
+			k.tree.Insert(x)
+		}
+	}
+}
+
+// writeGeneration writes the entries of one kind to a segment under its temporary
+// name, or returns 0 if there are none.
+func (k *keeper) writeGeneration(entries []*memtable.Entry, kind uint8, hint int64) (base.SegmentID, error) {
+	var w *segment.Writer
+	var id base.SegmentID
+	for _, en := range entries {
+		if en.Kind() != kind || k.forgettable(en) {
+			continue
+		}
+		if w == nil {
+			var err error
+			if w, id, err = k.newSegment(hint, kind); err != nil {
+				return 0, err
+			}
+		}
+		if err := writeEntry(w, en, en.Dead() || k.isGone(en.ID())); err != nil {
+			w.Abort()
+			return 0, err
+		}
+	}
+	if w == nil {
+		return 0, nil
+	}
+	if _, err := w.Finish(); err != nil {
+		w.Abort()
+		return 0, err
+	}
+	return id, nil
+}
+
+// forgettable reports that a stream began and ended within the generation, so that
+// not even a tombstone is needed.
+func (k *keeper) forgettable(en *memtable.Entry) bool {
+	if !en.Dead() {
+		return false
+	}
+	for _, r := range k.s.reads.Load().segs { // the keeper alone changes them
+		if _, ok := r.seg.Find(en.ID()); ok {
+			return false
+		}
+	}
+	k.mu.Lock()
+	delete(k.ended, en.ID())
+	k.mu.Unlock()
+	return true
+}
+
+// writeEntry writes one stream: its bytes, unless nobody needs them, and its rows.
+func writeEntry(w *segment.Writer, en *memtable.Entry, noBytes bool) error {
+	r := en.Run()
+	end, n := en.End()
+	if r == nil || noBytes {
+		if err := w.Begin(en.ID(), 0, 0); err != nil {
+			return err
+		}
+	} else {
+		if err := w.Begin(en.ID(), r.Start(), r.First()); err != nil {
+			return err
+		}
+		for _, b := range r.Slices(nil, r.Start(), end) {
+			if err := w.Payload(b); err != nil {
+				return err
+			}
+		}
+		if err := r.Ends(n, w.Boundary); err != nil {
+			return err
+		}
+	}
+	for _, row := range en.Rows() {
+		if err := w.Row(segment.Row{Key: row.Key, LSN: row.LSN, Value: row.Value, Removed: row.Removed}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// errQuit ends a merge that the keeper's end interrupts.
+var errQuit = errors.New("stopping")

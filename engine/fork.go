@@ -1,0 +1,195 @@
+package engine
+
+import (
+	"github.com/snakream/snakream/engine/core"
+	"github.com/snakream/snakream/internal/base"
+	"github.com/snakream/snakream/wal/record"
+)
+
+// A fork spans two shards, so it is a chain of records that each mean something by
+// themselves: a pin in the source's shard, the create in the fork's, and an unpin if
+// that was refused. The fork's id is allocated first, and the pin names it: whoever
+// finds a pin whose id the fork's shard doesn't hold may drop it, and a start does.
+// A chain runs to its end whatever becomes of its request (design §2).
+
+func (e *Engine) submitFork(o *Op) error {
+	select {
+	case <-e.quit:
+		return ErrClosed
+	default:
+	}
+	e.forks.Go(func() {
+		done := o.Done
+		err := e.fork(o)
+		if err != nil && e.Err() != nil {
+			return // the log has failed: nothing is answered any more
+		}
+		if err != nil {
+			o.Answer = core.Answer{Code: core.Overloaded}
+		}
+		o.Done = done
+		done(o)
+	})
+	return nil
+}
+
+// fork carries out the chain; the answer is in o.
+func (e *Engine) fork(o *Op) error {
+	ev := &o.Event
+	if err := e.createOp(o); err != nil || o.Answer.Code != core.NeedsSource {
+		return err
+	}
+	view, code, err := e.source(ev.Fork)
+	if err != nil || code != 0 {
+		o.Answer = core.Answer{Code: code}
+		return err
+	}
+	f, code, err := e.resolve(view, ev)
+	if err != nil || code != 0 {
+		o.Answer = core.Answer{Code: code}
+		return err
+	}
+	key := appendKey(nil, ev.Bucket, ev.Name)
+	id, ok := e.shardOf(key).takeID()
+	if !ok {
+		return ErrOverloaded
+	}
+	pin := &Op{Event: core.Event{Op: core.OpPin, Stream: view.ID, ForkID: id, ForkOffset: f.Offset}}
+	home := e.shards[view.ID.Shard(len(e.shards))]
+	if err := e.doAt(home, pin); err != nil {
+		return err
+	}
+	if !pin.Answer.Code.OK() {
+		o.Answer = core.Answer{Code: pin.Answer.Code}
+		return nil
+	}
+	ev.Stream, ev.Fork.Resolved = id, f
+	if ev.Fork.InheritType {
+		ev.ContentType, ev.MediaType, ev.JSON = view.ContentType, []byte(view.MediaType), view.JSON
+	}
+	var of []ancestor
+	if view.inc != nil {
+		of = view.inc.lineage
+	}
+	o.lineage = extend(of, f)
+	err = e.createOp(o)
+	if err != nil || o.Answer.Code != core.Created {
+		home.ask(core.Event{Op: core.OpUnpin, Stream: view.ID, ForkID: id})
+	}
+	return err
+}
+
+// createOp submits the create itself and waits.
+func (e *Engine) createOp(o *Op) error {
+	return e.doAt(e.shardOf(appendKey(nil, o.Event.Bucket, o.Event.Name)), o)
+}
+
+// doAt submits an operation to a shard and waits for its answer.
+func (e *Engine) doAt(s *shard, o *Op) error {
+	done := make(chan struct{})
+	o.Done = func(*Op) { close(done) }
+	if err := s.submit(o); err != nil {
+		return err
+	}
+	select {
+	case <-done:
+		return nil
+	case <-e.failed:
+		return ErrFailed
+	}
+}
+
+// source finds the stream that a fork is made from.
+func (e *Engine) source(f *core.ForkSpec) (*View, core.Code, error) {
+	for {
+		st := e.Lookup([]byte(f.Bucket), []byte(f.Name))
+		if st == nil {
+			return nil, core.ForkSourceNotFound, nil
+		}
+		v := st.View()
+		switch {
+		case v == nil:
+			return nil, core.ForkSourceNotFound, nil
+		case v.Deleted:
+			return nil, core.ForkSourceGone, nil
+		case st.Alive(v):
+			return v, 0, nil
+		}
+		if err := e.doAt(st.shard, &Op{Event: core.Event{Op: core.OpExpire, Stream: v.ID}}); err != nil {
+			return nil, 0, err
+		}
+	}
+}
+
+// resolve turns offset and sub-offset into the fork's first own byte and record
+// (PROTOCOL.md §4.2). A sub-offset counts messages for JSON, else bytes within the
+// message that the offset points at; what it shortens is one record.
+func (e *Engine) resolve(v *View, ev *core.Event) (*record.Fork, core.Code, error) {
+	spec := ev.Fork
+	if !spec.InheritType && string(ev.MediaType) != v.MediaType {
+		return nil, core.ForkTypeMismatch, nil
+	}
+	f := &record.Fork{
+		Source: v.ID, Bucket: spec.Bucket, Name: spec.Name, ReqOffset: spec.Offset, HasReqOffset: spec.HasOffset, Sub: spec.Sub,
+		TTL: v.TTL, ExpiresAt: v.ExpiresAt, Offset: v.Next,
+	}
+	if spec.HasOffset {
+		f.Offset = spec.Offset
+	}
+	if f.Offset > v.Next || f.Offset < v.First {
+		return nil, core.ForkOffsetInvalid, nil
+	}
+	exact, rec, err := e.Boundary(v, f.Offset, false)
+	if err != nil {
+		return nil, 0, err
+	}
+	if v.JSON && !exact {
+		return nil, core.ForkOffsetInvalid, nil
+	}
+	ok := true
+	if spec.Sub > 0 {
+		f.Offset, exact, rec, ok, err = e.advance(v, f.Offset, rec, spec.Sub)
+	}
+	if err != nil || !ok {
+		return nil, core.ForkOffsetInvalid, err
+	}
+	if f.Record = rec; !exact {
+		f.Record++
+	}
+	return f, 0, nil
+}
+
+// advance goes sub messages, or bytes of one message, beyond off. ok is false when
+// there are fewer.
+func (e *Engine) advance(v *View, off base.Offset, rec, sub uint64) (to base.Offset, exact bool, record uint64, ok bool, err error) {
+	if v.JSON {
+		if sub > v.NextRecord-rec {
+			return 0, false, 0, false, nil
+		}
+		for range sub {
+			if off, err = e.Fit(v, off, 1, false); err != nil {
+				return 0, false, 0, false, err
+			}
+		}
+		return off, true, rec + sub, true, nil
+	}
+	if off == v.Next {
+		return 0, false, 0, false, nil
+	}
+	end, err := e.messageEnd(v, off)
+	if err != nil || sub > uint64(end-off) {
+		return 0, false, 0, false, err
+	}
+	to = off + base.Offset(sub)
+	exact, record, err = e.Boundary(v, to, false)
+	return to, exact, record, true, err
+}
+
+// messageEnd returns where the message ends that off lies in.
+func (e *Engine) messageEnd(v *View, off base.Offset) (end base.Offset, err error) {
+	err = e.atRun(v, off, false, func(b bounds) error {
+		end, err = b.endOf(off)
+		return err
+	})
+	return end, err
+}

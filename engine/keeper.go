@@ -1,0 +1,303 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/snakream/snakream/engine/core"
+	"github.com/snakream/snakream/engine/manifest"
+	"github.com/snakream/snakream/index"
+	"github.com/snakream/snakream/internal/base"
+	"github.com/snakream/snakream/internal/vfs"
+	"github.com/snakream/snakream/segment"
+	"github.com/snakream/snakream/wal"
+)
+
+// Streams are flushed and merged in groups, so that what is short-lived dies in
+// its own segments. The numbers are on disk.
+const (
+	kindLasting uint8 = 1
+	kindExpires uint8 = 2
+)
+
+func kindOf(f *core.Fixed) uint8 {
+	if f.Expires() {
+		return kindExpires
+	}
+	return kindLasting
+}
+
+// frozen is a generation that waits to be flushed, and the last record in it.
+type frozen struct {
+	gen *generation
+	low manifest.Position
+}
+
+// keeper is the background of a shard: it alone edits the manifest and the index.
+// One goroutine, started by Open and ended by Close; a second one, the merger,
+// reads and writes segments for it.
+type keeper struct {
+	s     *shard
+	man   *manifest.Manifest
+	state manifest.State // as the manifest has it
+	tree  *index.Tree    // the keeper's own; readers get clones
+
+	mu    sync.Mutex // guards what others hand over
+	queue []frozen
+	ended map[base.StreamID]base.Millis // gone, and perhaps still in segments: since when
+	more  bool                          // ids are running out
+
+	kick   chan struct{} // capacity 1
+	quit   chan struct{}
+	merges chan mergeJob
+	merged chan mergeResult
+	busy   bool // a merge is under way
+	wg     sync.WaitGroup
+
+	avoid map[base.SegmentID]bool // damaged: never merged, so that their bytes are kept
+}
+
+const (
+	idBatch   = 1 << 17 // stream ids reserved at a time
+	segBatch  = 64      // segment numbers reserved at a time
+	retryStep = 250 * time.Millisecond
+	retryMax  = 10 * time.Second
+)
+
+func (k *keeper) start() {
+	k.kick, k.quit = make(chan struct{}, 1), make(chan struct{})
+	k.merges, k.merged = make(chan mergeJob), make(chan mergeResult)
+	k.wg.Go(k.run)
+	k.wg.Go(k.merger)
+}
+
+// stop ends both goroutines. A flush or merge under way is given up; the log still
+// has what it would have written.
+func (k *keeper) stop() {
+	close(k.quit)
+	k.wg.Wait()
+}
+
+func (k *keeper) stopping() bool {
+	select {
+	case <-k.quit:
+		return true
+	default:
+		return false
+	}
+}
+
+func (k *keeper) wake() {
+	select {
+	case k.kick <- struct{}{}:
+	default:
+	}
+}
+
+// flush takes over a frozen generation. Any goroutine.
+func (k *keeper) flush(f frozen) {
+	k.mu.Lock()
+	k.queue = append(k.queue, f)
+	k.mu.Unlock()
+	k.wake()
+}
+
+// gone notes that nothing of a stream is needed any more. Any goroutine.
+func (k *keeper) gone(id base.StreamID) {
+	k.mu.Lock()
+	k.ended[id] = k.s.e.now()
+	k.mu.Unlock()
+}
+
+func (k *keeper) isGone(id base.StreamID) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	_, ok := k.ended[id]
+	return ok
+}
+
+// lowOnIDs asks for more stream ids. Any goroutine.
+func (k *keeper) lowOnIDs() {
+	k.mu.Lock()
+	k.more = true
+	k.mu.Unlock()
+	k.wake()
+}
+
+func (k *keeper) next() (f frozen, ok, ids bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	ids, k.more = k.more, false
+	if len(k.queue) > 0 {
+		f, ok = k.queue[0], true
+		k.queue = k.queue[1:]
+	}
+	return f, ok, ids
+}
+
+func (k *keeper) run() {
+	defer close(k.merges)
+	tick := time.NewTicker(max(k.s.e.opts.EraseWithin/8, time.Second))
+	defer tick.Stop()
+	for {
+		select {
+		case <-k.kick:
+		case r := <-k.merged:
+			k.finishMerge(r)
+		case <-tick.C:
+		case <-k.quit:
+			return
+		}
+		for {
+			f, ok, ids := k.next()
+			if ids {
+				k.reserveIDs()
+			}
+			if !ok {
+				break
+			}
+			k.flushUntilDone(f)
+		}
+		k.proposeMerge()
+	}
+}
+
+// edit applies a manifest edit. An error of the manifest is fatal but for a lack
+// of space.
+func (k *keeper) edit(e manifest.Edit) error {
+	err := k.man.Apply(e)
+	if err == nil {
+		k.state = k.man.State()
+		return nil
+	}
+	if !errors.Is(err, vfs.ErrNoSpace) {
+		k.s.e.fail(err)
+	}
+	return err
+}
+
+func (k *keeper) reserveIDs() {
+	to := k.state.NextStream + idBatch
+	if err := k.edit(manifest.Edit{ReserveStreams: to}); err != nil {
+		k.s.e.opts.Logger.Error("reserving stream ids", "shard", k.s.n, "err", err)
+		return
+	}
+	k.s.ids.Store(to)
+	k.s.ring()
+}
+
+// takeID returns a fresh stream id. It is false while none is reserved.
+func (s *shard) takeID() (base.StreamID, bool) {
+	end := s.ids.Load()
+	c := s.nextID.Load()
+	if c+idBatch/2 >= end {
+		s.keep.lowOnIDs()
+	}
+	for {
+		c = s.nextID.Load()
+		if c >= end {
+			return 0, false
+		}
+		if s.nextID.CompareAndSwap(c, c+1) {
+			return base.StreamID(c*uint64(len(s.e.shards)) + uint64(s.n)), true
+		}
+	}
+}
+
+// newSegment opens a writer for the next segment, under its temporary name. The
+// number is reserved in the manifest before the file has its final name.
+func (k *keeper) newSegment(size int64, kind uint8) (*segment.Writer, base.SegmentID, error) {
+	k.mu.Lock()
+	id := k.s.nextSeg
+	k.s.nextSeg++
+	k.mu.Unlock()
+	if err := k.s.e.opts.FS.MkdirAll(k.s.path("tmp")); err != nil {
+		return nil, 0, err
+	}
+	w, err := segment.Create(k.s.e.opts.FS, k.s.tmpPath(id), id, size, kind)
+	return w, id, err
+}
+
+func (s *shard) path(elem ...string) string {
+	return filepath.Join(append([]string{s.e.dir, fmt.Sprintf("shard-%02d", s.n)}, elem...)...)
+}
+
+func (s *shard) segPath(id base.SegmentID) string {
+	return s.path("seg", fmt.Sprintf("%010d.seg", uint64(id)))
+}
+
+func (s *shard) tmpPath(id base.SegmentID) string {
+	return s.path("tmp", fmt.Sprintf("%010d.seg", uint64(id)))
+}
+
+// install gives finished segments their names and opens them. The numbers must
+// have been reserved.
+func (k *keeper) install(ids []base.SegmentID) ([]*segmentRef, error) {
+	fs := k.s.e.opts.FS
+	for _, id := range ids {
+		if err := fs.Rename(k.s.tmpPath(id), k.s.segPath(id)); err != nil {
+			return nil, err
+		}
+	}
+	if err := fs.SyncDir(k.s.path("seg")); err != nil {
+		k.s.e.fail(err)
+		return nil, err
+	}
+	var refs []*segmentRef
+	for _, id := range ids {
+		r, err := k.s.openSegment(id)
+		if err != nil {
+			return nil, err
+		}
+		refs = append(refs, r)
+	}
+	return refs, nil
+}
+
+func (s *shard) openSegment(id base.SegmentID) (*segmentRef, error) {
+	path := s.segPath(id)
+	f, err := s.e.opts.FS.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	src, err := segment.FileSource(f)
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	seg, err := segment.Open(src, path, id)
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return &segmentRef{seg: seg, file: f, path: path, fs: s.e.opts.FS, report: func(err error) {
+		s.e.opts.Logger.Warn("segment", "err", err)
+	}}, nil
+}
+
+// describe returns what the manifest says about an open segment.
+func describe(r *segmentRef, level uint8, run uint64) manifest.Segment {
+	m := manifest.Segment{ID: r.seg.ID(), Size: r.seg.Size(), Kind: r.seg.Kind(), Level: level, Run: run}
+	for st := range r.seg.Streams() {
+		if m.MinStream == 0 {
+			m.MinStream = st.Extent.Stream
+		}
+		m.MaxStream = st.Extent.Stream
+	}
+	return m
+}
+
+// reserveSegments makes sure that numbers up to id are reserved.
+func (k *keeper) reserveSegments(id base.SegmentID) error {
+	if id < k.state.NextSegment {
+		return nil
+	}
+	return k.edit(manifest.Edit{ReserveSegments: id + segBatch})
+}
+
+// released lets the log use files again whose records are in segments.
+func (k *keeper) released(p manifest.Position) {
+	k.s.log.Release(wal.Position{LSN: p.LSN, Batch: p.Batch})
+	k.s.ring()
+}

@@ -1,0 +1,492 @@
+package engine
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"sort"
+	"time"
+
+	"github.com/snakream/snakream/engine/manifest"
+	"github.com/snakream/snakream/internal/base"
+	"github.com/snakream/snakream/segment"
+	"github.com/snakream/snakream/wal/record"
+)
+
+// Segments form runs: what one flush, or one merge, wrote of a kind, split at the
+// size cap by ranges of StreamIDs. Runs are ordered by age. A flush makes a run of
+// level 0; mergeWidth runs of one level, which are neighbours in age, become one of
+// the next. So a stream has at most mergeWidth-1 runs a level, and the index stays
+// O(streams × levels).
+const mergeWidth = 4
+
+// mergeJob says what the merger does: inputs, oldest first, to one run.
+type mergeJob struct {
+	inputs []*segmentRef
+	others []*segmentRef // all further segments: a tombstone is needed while they hold its stream
+	kind   uint8
+	level  uint8
+	run    uint64
+}
+
+type mergeResult struct {
+	mergeJob
+	ids     []base.SegmentID
+	buried  []base.StreamID // whose last trace the merge dropped
+	err     error
+	damaged base.SegmentID // the input that made it fail, if one did
+	took    time.Duration
+}
+
+// proposeMerge starts the most urgent merge, if there is one and none is under way.
+func (k *keeper) proposeMerge() {
+	if k.busy || k.stopping() || k.s.e.Err() != nil {
+		return
+	}
+	job, ok := k.pickMerge()
+	if !ok {
+		return
+	}
+	select {
+	case k.merges <- job:
+		k.busy = true
+	case <-k.quit:
+		releaseAll(job.inputs, job.others)
+	}
+}
+
+// run is the segments of one run.
+type run struct {
+	id    uint64
+	level uint8
+	segs  []manifest.Segment
+}
+
+// runsOf returns the runs of a kind, oldest first.
+func (k *keeper) runsOf(kind uint8) []run {
+	byID := map[uint64]*run{}
+	for _, m := range k.state.Segments {
+		if m.Kind != kind {
+			continue
+		}
+		r := byID[m.Run]
+		if r == nil {
+			r = &run{id: m.Run, level: m.Level}
+			byID[m.Run] = r
+		}
+		r.segs = append(r.segs, m)
+	}
+	var all []run
+	for _, r := range byID {
+		slices.SortFunc(r.segs, func(a, b manifest.Segment) int { return int(int64(a.MinStream) - int64(b.MinStream)) })
+		all = append(all, *r)
+	}
+	sort.Slice(all, func(i, j int) bool { return all[i].id < all[j].id })
+	return all
+}
+
+func (k *keeper) pickMerge() (mergeJob, bool) {
+	for _, kind := range []uint8{kindLasting, kindExpires} {
+		runs := k.runsOf(kind)
+		for i := len(runs) - mergeWidth; i >= 0; i-- {
+			group := runs[i : i+mergeWidth]
+			if group[0].level == group[mergeWidth-1].level && !k.damaged(group) {
+				return k.job(kind, group, group[0].level+1), true
+			}
+		}
+		for _, r := range runs {
+			if k.mostlyDead(r) && !k.damaged([]run{r}) {
+				return k.job(kind, []run{r}, r.level), true
+			}
+		}
+	}
+	return mergeJob{}, false
+}
+
+func (k *keeper) damaged(group []run) bool {
+	for _, r := range group {
+		for _, m := range r.segs {
+			if k.avoid[m.ID] {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// mostlyDead reports whether a run is worth rewriting for what has ended in it: half
+// of its bytes, or anything for half of the time within which it has to be erased.
+func (k *keeper) mostlyDead(r run) bool {
+	k.mu.Lock()
+	ended := make(map[base.StreamID]base.Millis, len(k.ended))
+	for id, at := range k.ended {
+		ended[id] = at
+	}
+	k.mu.Unlock()
+	due := k.s.e.now() - base.Millis(k.s.e.opts.EraseWithin.Milliseconds()/2)
+	segs := k.s.reads.Load().segs
+	dead, size := int64(0), int64(0)
+	for _, m := range r.segs {
+		ref := segs[m.ID]
+		if ref == nil {
+			continue
+		}
+		size += ref.seg.PayloadBytes()
+		for id, at := range ended {
+			if id < m.MinStream || id > m.MaxStream {
+				continue
+			}
+			if st, ok := ref.seg.Find(id); ok && st.Extent.End > st.Extent.Start {
+				if at <= due {
+					return true
+				}
+				dead += int64(st.Extent.End - st.Extent.Start)
+			}
+		}
+	}
+	return dead > 0 && dead*2 > size
+}
+
+// job pins the segments that a merge reads.
+func (k *keeper) job(kind uint8, group []run, level uint8) mergeJob {
+	j := mergeJob{kind: kind, level: level, run: group[len(group)-1].id}
+	segs := k.s.reads.Load().segs // the keeper alone changes them
+	taken := map[base.SegmentID]bool{}
+	for _, r := range group {
+		for _, m := range r.segs {
+			taken[m.ID] = true
+			j.inputs = append(j.inputs, segs[m.ID])
+		}
+	}
+	for id, ref := range segs {
+		if !taken[id] {
+			j.others = append(j.others, ref)
+		}
+	}
+	for _, ref := range slices.Concat(j.inputs, j.others) {
+		ref.refs.Add(1)
+	}
+	return j
+}
+
+func releaseAll(lists ...[]*segmentRef) {
+	for _, l := range lists {
+		for _, r := range l {
+			r.release()
+		}
+	}
+}
+
+// finishMerge replaces the inputs of a merge by its output.
+func (k *keeper) finishMerge(r mergeResult) {
+	k.busy = false
+	defer releaseAll(r.inputs, r.others)
+	if r.err != nil {
+		k.discard(r.ids)
+		if r.damaged != 0 {
+			k.avoid[r.damaged] = true
+			k.s.e.stats.damaged.Add(1)
+		}
+		if !errors.Is(r.err, errQuit) {
+			k.s.stats.mergeFailures.Add(1)
+			k.s.e.opts.Logger.Error("merge failed", "shard", k.s.n, "err", r.err)
+		}
+		return
+	}
+	if err := k.replace(r); err != nil {
+		k.s.e.opts.Logger.Error("merge not installed", "shard", k.s.n, "err", err)
+		return
+	}
+	k.mu.Lock()
+	for _, id := range r.buried {
+		delete(k.ended, id)
+	}
+	k.mu.Unlock()
+	k.s.stats.merges.Add(1)
+	k.s.stats.mergeSeconds.observe(r.took)
+}
+
+func (k *keeper) replace(r mergeResult) error {
+	if len(r.ids) > 0 {
+		if err := k.reserveSegments(r.ids[len(r.ids)-1]); err != nil {
+			k.discard(r.ids)
+			return err
+		}
+	}
+	refs, err := k.install(r.ids)
+	if err != nil {
+		return err
+	}
+	e := manifest.Edit{}
+	for _, ref := range refs {
+		e.Add = append(e.Add, describe(ref, r.level, r.run))
+	}
+	for _, ref := range r.inputs {
+		e.Remove = append(e.Remove, ref.seg.ID())
+	}
+	if err := k.edit(e); err != nil {
+		return err
+	}
+	for _, ref := range r.inputs {
+		for st := range ref.seg.Streams() {
+			if x := st.Extent; x.End > x.Start {
+				k.tree.Remove(x)
+			}
+		}
+	}
+	for _, ref := range refs {
+		k.index(ref)
+	}
+	clone := k.tree.Clone()
+	k.s.swapReads(func(next *readState) {
+		next.tree = clone
+		for _, ref := range r.inputs {
+			ref.dropped.Store(true)
+			delete(next.segs, ref.seg.ID())
+		}
+		for _, ref := range refs {
+			next.segs[ref.seg.ID()] = ref
+		}
+	})
+	return nil
+}
+
+// merger carries out merges, one at a time, until merges is closed.
+func (k *keeper) merger() {
+	for job := range k.merges {
+		begin := time.Now()
+		m := merge{k: k, mergeResult: mergeResult{mergeJob: job}}
+		m.err = m.carryOut()
+		m.took = time.Since(begin)
+		select {
+		case k.merged <- m.mergeResult:
+		case <-k.quit:
+			releaseAll(job.inputs, job.others)
+			return
+		}
+	}
+}
+
+// merge is one merge under way.
+type merge struct {
+	mergeResult
+	k   *keeper
+	w   *segment.Writer
+	buf []byte
+}
+
+// part is what one input holds of a stream.
+type part struct {
+	ref *segmentRef
+	st  segment.Stream
+}
+
+func (m *merge) carryOut() error {
+	err := m.eachStream(m.stream)
+	if err == nil && m.w != nil {
+		_, err = m.w.Finish()
+	}
+	if err != nil && m.w != nil {
+		m.w.Abort()
+		m.ids = m.ids[:len(m.ids)-1]
+	}
+	return err
+}
+
+// eachStream calls f for each stream of the inputs by ascending id, with its parts
+// by ascending offset.
+func (m *merge) eachStream(f func(base.StreamID, []part) error) error {
+	type head struct {
+		ref  *segmentRef
+		st   segment.Stream
+		next func() (segment.Stream, bool)
+	}
+	var heads []*head
+	for _, ref := range m.inputs {
+		next, stop := iter.Pull(ref.seg.Streams())
+		defer stop()
+		if st, ok := next(); ok {
+			heads = append(heads, &head{ref, st, next})
+		}
+	}
+	var parts []part
+	for len(heads) > 0 {
+		if m.k.stopping() {
+			return errQuit
+		}
+		id := heads[0].st.Extent.Stream
+		for _, h := range heads[1:] {
+			id = min(id, h.st.Extent.Stream)
+		}
+		parts = parts[:0]
+		rest := heads[:0]
+		for _, h := range heads {
+			ok := true
+			if h.st.Extent.Stream == id {
+				parts = append(parts, part{h.ref, h.st})
+				h.st, ok = h.next()
+			}
+			if ok {
+				rest = append(rest, h)
+			}
+		}
+		heads = rest
+		sort.SliceStable(parts, func(i, j int) bool { return parts[i].st.Extent.Start < parts[j].st.Extent.Start })
+		if err := f(id, parts); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// stream merges one stream: its newest rows, and its bytes unless it has gone.
+func (m *merge) stream(id base.StreamID, parts []part) error {
+	rows, err := m.newestRows(parts)
+	if err != nil {
+		return err
+	}
+	tomb := slices.ContainsFunc(rows, func(r segment.Row) bool { return r.Removed && bytes.Equal(r.Key, record.StateKey) })
+	if tomb {
+		if !m.elsewhere(id) {
+			m.buried = append(m.buried, id)
+			return nil
+		}
+		rows = slices.DeleteFunc(rows, func(r segment.Row) bool { return !bytes.Equal(r.Key, record.StateKey) })
+	} else {
+		rows = slices.DeleteFunc(rows, func(r segment.Row) bool { return r.Removed && !m.elsewhere(id) })
+	}
+	if err := m.room(); err != nil {
+		return err
+	}
+	if tomb || m.k.isGone(id) {
+		err = m.w.Begin(id, 0, 0)
+	} else {
+		err = m.bytes(id, parts)
+	}
+	for i := 0; err == nil && i < len(rows); i++ {
+		err = m.w.Row(rows[i])
+	}
+	return err
+}
+
+// elsewhere reports whether a segment outside of the merge has anything of a stream.
+func (m *merge) elsewhere(id base.StreamID) bool {
+	for _, ref := range m.others {
+		if _, ok := ref.seg.Find(id); ok {
+			return true
+		}
+	}
+	return false
+}
+
+// newestRows returns of each key the newest row, by ascending keys. Below a
+// tombstone nothing counts.
+func (m *merge) newestRows(parts []part) ([]segment.Row, error) {
+	newest := map[string]segment.Row{}
+	for _, p := range parts {
+		for r, err := range p.ref.seg.Rows(p.st) {
+			if err != nil {
+				m.blame(p.ref, err)
+				return nil, err
+			}
+			if old, ok := newest[string(r.Key)]; !ok || r.LSN > old.LSN {
+				r.Key, r.Value = bytes.Clone(r.Key), bytes.Clone(r.Value)
+				newest[string(r.Key)] = r
+			}
+		}
+	}
+	rows := make([]segment.Row, 0, len(newest))
+	for _, r := range newest {
+		rows = append(rows, r)
+	}
+	slices.SortFunc(rows, func(a, b segment.Row) int { return bytes.Compare(a.Key, b.Key) })
+	return rows, nil
+}
+
+// room opens the next output when there is none or the present one is full.
+func (m *merge) room() error {
+	if m.w != nil && m.w.Size() < m.k.s.e.opts.SegmentMaxBytes {
+		return nil
+	}
+	if m.w != nil {
+		if _, err := m.w.Finish(); err != nil {
+			return err
+		}
+		m.w = nil
+	}
+	size := int64(0)
+	for _, ref := range m.inputs {
+		size += ref.seg.Size()
+	}
+	w, id, err := m.k.newSegment(min(size, m.k.s.e.opts.SegmentMaxBytes), m.kind)
+	if err != nil {
+		return err
+	}
+	m.w, m.ids = w, append(m.ids, id)
+	return nil
+}
+
+// bytes copies a stream's bytes and message ends from all parts that have some.
+func (m *merge) bytes(id base.StreamID, parts []part) error {
+	parts = slices.DeleteFunc(slices.Clone(parts), func(p part) bool { return p.st.Extent.End == p.st.Extent.Start })
+	if len(parts) == 0 {
+		return m.w.Begin(id, 0, 0)
+	}
+	first := parts[0].st.Extent
+	if err := m.w.Begin(id, first.Start, first.FirstRecord); err != nil {
+		return err
+	}
+	at := first.Start
+	for _, p := range parts {
+		x := p.st.Extent
+		if x.Start != at {
+			return fmt.Errorf("stream %d: segment %d begins at %d, the one before it ends at %d", id, x.Segment, x.Start, at)
+		}
+		at = x.End
+		if err := m.part(p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (m *merge) part(p part) error {
+	x := p.st.Extent
+	for off := x.Start; off < x.End; {
+		n := min(int(x.End-off), maxStep)
+		var err error
+		if m.buf, err = p.ref.seg.AppendPayload(m.buf[:0], x.Pos+int64(off-x.Start), n); err != nil {
+			m.blame(p.ref, err)
+			return err
+		}
+		if err := m.w.Payload(m.buf); err != nil {
+			return err
+		}
+		off += base.Offset(n)
+	}
+	b, err := p.ref.seg.Boundaries(p.st)
+	if err != nil {
+		m.blame(p.ref, err)
+		return err
+	}
+	for end, err := range b.All() {
+		if err != nil {
+			m.blame(p.ref, err)
+			return err
+		}
+		if err := m.w.Boundary(end); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// blame notes the input whose damage ends the merge.
+func (m *merge) blame(ref *segmentRef, err error) {
+	var c *base.CorruptionError
+	if errors.As(err, &c) {
+		m.damaged = ref.seg.ID()
+	}
+}

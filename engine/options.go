@@ -1,0 +1,144 @@
+// Package engine keeps streams: durable appends through a log, reads that never
+// wait for writers, and the background work that moves bytes from the log to
+// segments. It is a library by itself; the server is one of its hosts.
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"runtime"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/snakream/snakream/internal/vfs"
+)
+
+// Options configure an Engine. The zero value of a field means its default. They
+// must not change after Open.
+type Options struct {
+	FS vfs.FS // default: the operating system's
+
+	// Shards is the number of shards, fixed when the data directory is made;
+	// another value than the directory's is an error. Default: one for each two
+	// cores beyond the second, at least one, at most 64.
+	Shards int
+
+	WALFileBytes    int64 // size of a log file; default 64 MiB
+	MemtableBytes   int64 // a memtable is frozen at this size; default 64 MiB
+	WALMaxBytes     int64 // log that a memtable may pin; default 256 MiB
+	SegmentMaxBytes int64 // merged segments are split at this size; default 256 MiB
+
+	MaxProducers  int           // per stream; default 4096
+	ProducerIdle  time.Duration // after which a producer may be forgotten; default 7 days, negative: never
+	MaxStateBytes int64         // heads in memory; default 4 GiB
+	MinFreeDisk   int64         // bytes kept free; default: what flush and merge need to finish
+	MaxBodyBytes  int64         // largest body of one operation; default 32 MiB
+	MailboxOps    int           // operations waiting for a shard; default 65,536
+	EraseWithin   time.Duration // after which deleted bytes are gone from disk; default 1 h
+
+	Now    func() time.Time // the wall clock; default time.Now
+	Logger *slog.Logger     // default slog.Default
+	// Registerer, when set, gets the engine's metrics.
+	Registerer prometheus.Registerer
+
+	// Ring, when set, is called from any goroutine when a shard wants a turn; the
+	// host then calls Engine.Turn, for one shard from one goroutine at a time. It may
+	// be called before Open has returned: the host runs that turn afterwards. When
+	// nil, the engine runs a goroutine for each shard.
+	Ring func(shard int)
+	// Wake, when set, is called for a stream with watchers that has changed. It must
+	// not block. It is not called again for the stream before Stream.Woken.
+	Wake func(*Stream)
+	// Fatal, when set, is called once, after the first error of the log, the manifest
+	// or a directory: nothing is acknowledged any more. A daemon ends its process.
+	Fatal func(error)
+}
+
+const (
+	minWALFileBytes = 256 << 10
+	maxMemtable     = 1 << 30 // run positions in a memtable are 32 bits
+	maxShards       = 64
+)
+
+// withDefaults returns a copy in which every field has a value.
+func (o Options) withDefaults() Options {
+	set := func(p *int64, v int64) {
+		if *p == 0 {
+			*p = v
+		}
+	}
+	if o.FS == nil {
+		o.FS = vfs.OS
+	}
+	set(&o.WALFileBytes, 64<<20)
+	set(&o.MemtableBytes, 64<<20)
+	set(&o.WALMaxBytes, 256<<20)
+	set(&o.SegmentMaxBytes, 256<<20)
+	set(&o.MaxStateBytes, 4<<30)
+	set(&o.MaxBodyBytes, min(32<<20, (o.WALFileBytes-opOverhead)*2/3))
+	set(&o.MinFreeDisk, 2*o.SegmentMaxBytes+o.MemtableBytes+2*o.WALFileBytes)
+	if o.MaxProducers == 0 {
+		o.MaxProducers = 4096
+	}
+	if o.ProducerIdle == 0 {
+		o.ProducerIdle = 7 * 24 * time.Hour
+	}
+	if o.MailboxOps == 0 {
+		o.MailboxOps = 64 << 10
+	}
+	if o.EraseWithin == 0 {
+		o.EraseWithin = time.Hour
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Logger == nil {
+		o.Logger = slog.Default()
+	}
+	return o
+}
+
+// Validate reports everything that is wrong with the options, joined.
+func (o Options) Validate() error {
+	o = o.withDefaults()
+	var errs []error
+	bad := func(on bool, format string, a ...any) {
+		if on {
+			errs = append(errs, fmt.Errorf(format, a...))
+		}
+	}
+	bad(o.Shards < 0 || o.Shards > maxShards, "shards: %d is not in 0..%d", o.Shards, maxShards)
+	bad(o.WALFileBytes < minWALFileBytes || o.WALFileBytes%vfs.BlockSize != 0 || o.WALFileBytes > 1<<32,
+		"wal-file-bytes: %d is not a multiple of %d in %d..%d", o.WALFileBytes, vfs.BlockSize, minWALFileBytes, 1<<32)
+	bad(o.MemtableBytes < 4<<10 || o.MemtableBytes > maxMemtable, "memtable-bytes: %d is not in %d..%d", o.MemtableBytes, 4<<10, maxMemtable)
+	bad(o.WALMaxBytes < o.WALFileBytes, "wal-max-bytes: %d is less than wal-file-bytes, %d", o.WALMaxBytes, o.WALFileBytes)
+	bad(o.SegmentMaxBytes < 64<<10, "segment-max-bytes: %d is less than %d", o.SegmentMaxBytes, 64<<10)
+	bad(o.MaxBodyBytes < 1 || o.MaxBodyBytes > maxMemtable, "max-body-bytes: %d is not in 1..%d", o.MaxBodyBytes, maxMemtable)
+	bad(o.MaxBodyBytes+o.MaxBodyBytes/2+opOverhead > o.WALFileBytes,
+		"max-body-bytes: an operation of %d bytes may take half as much again and %d in the log, which does not fit wal-file-bytes, %d",
+		o.MaxBodyBytes, opOverhead, o.WALFileBytes)
+	bad(o.MaxProducers < 1, "max-producers-per-stream: %d is less than 1", o.MaxProducers)
+	bad(o.MaxStateBytes < 1<<20, "max-state-bytes: %d is less than %d", o.MaxStateBytes, 1<<20)
+	bad(o.MinFreeDisk < 0, "min-free-disk: %d is negative", o.MinFreeDisk)
+	bad(o.MailboxOps < 1, "mailbox: %d is less than 1", o.MailboxOps)
+	bad(o.EraseWithin < time.Second, "erase-within: %v is less than 1s", o.EraseWithin)
+	return errors.Join(errs...)
+}
+
+// opOverhead is the room in the log that the largest operation takes besides its
+// body and the ends of its messages, which are at most half as much as the body:
+// header of the file, names, types, producer id, Stream-Seq, and what may share its
+// batch.
+const opOverhead = 2*vfs.BlockSize + 40<<10 + expiryRoom
+
+func defaultShards() int { return min(max(runtime.NumCPU()/2, 1), maxShards) }
+
+func idleMillis(d time.Duration) int64 {
+	if d < 0 {
+		return 0
+	}
+	return min(d.Milliseconds(), math.MaxInt64)
+}

@@ -1,0 +1,359 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"sync"
+
+	"github.com/snakream/snakream/engine/core"
+	"github.com/snakream/snakream/engine/manifest"
+	"github.com/snakream/snakream/index"
+	"github.com/snakream/snakream/internal/base"
+	"github.com/snakream/snakream/segment"
+	"github.com/snakream/snakream/wal"
+	"github.com/snakream/snakream/wal/record"
+)
+
+// recover brings every shard back: manifest, segments and their rows, then the log
+// through the same apply as live records. Only when all of them stand are the chains
+// between them finished, views published and goroutines started.
+func (e *Engine) recover() error {
+	var wg sync.WaitGroup
+	errs := make([]error, len(e.shards))
+	for i, s := range e.shards {
+		wg.Go(func() { errs[i] = s.recover() })
+	}
+	wg.Wait()
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	var loose []upkeep
+	for _, s := range e.shards {
+		s.recovering = false
+		s.publishAll()
+		loose = s.looseEnds(loose)
+	}
+	for _, s := range e.shards {
+		e.disks.Go(s.disk)
+		s.keep.start()
+		s.keep.wake()
+	}
+	for _, u := range loose {
+		u.shard.ask(u.ev)
+	}
+	return nil
+}
+
+func (s *shard) recover() error {
+	s.recovering = true
+	k := &keeper{s: s, tree: index.New(), ended: map[base.StreamID]base.Millis{}, avoid: map[base.SegmentID]bool{}}
+	s.keep = k
+	var err error
+	if k.man, k.state, err = manifest.Open(s.e.opts.FS, s.path()); err != nil {
+		return err
+	}
+	s.nextSeg = k.state.NextSegment
+	if s.nextSeg == 0 {
+		s.nextSeg = 1
+	}
+	refs, err := s.openSegments()
+	if err != nil {
+		return err
+	}
+	g := s.newGeneration()
+	s.swapReads(func(next *readState) {
+		next.active, next.tree = g, k.tree
+		for _, r := range refs {
+			next.segs[r.seg.ID()] = r
+		}
+	})
+	if err := s.restoreRows(refs); err != nil {
+		return err
+	}
+	s.end = k.state.Low
+	if err := s.replay(); err != nil {
+		return err
+	}
+	clone := k.tree.Clone()
+	s.swapReads(func(next *readState) { next.tree = clone })
+	return s.startIDs()
+}
+
+// openSegments opens what the manifest names and removes what it doesn't: outputs
+// of flushes and merges that were never entered.
+func (s *shard) openSegments() ([]*segmentRef, error) {
+	fs := s.e.opts.FS
+	var refs []*segmentRef
+	for id := range s.keep.state.Segments {
+		r, err := s.openSegment(id)
+		if err != nil {
+			return nil, fmt.Errorf("segment %d, which the manifest names: %w", id, err)
+		}
+		refs = append(refs, r)
+		s.keep.index(r)
+	}
+	names, err := fs.List(s.path("seg"))
+	if err != nil {
+		return nil, err
+	}
+	for _, n := range names {
+		var id base.SegmentID
+		_, err := fmt.Sscanf(n, "%d.seg", (*uint64)(&id))
+		if _, live := s.keep.state.Segments[id]; err == nil && live {
+			continue
+		}
+		if err != nil || id >= s.keep.state.NextSegment {
+			s.e.opts.Logger.Warn("a file that no reservation accounts for is left alone", "path", s.path("seg", n))
+			continue
+		}
+		if err := fs.Remove(s.path("seg", n)); err != nil {
+			return nil, err
+		}
+	}
+	return refs, removeContents(s, s.path("tmp"))
+}
+
+func removeContents(s *shard, dir string) error {
+	if err := s.e.opts.FS.MkdirAll(dir); err != nil {
+		return err
+	}
+	names, err := s.e.opts.FS.List(dir)
+	for _, n := range names {
+		err = errors.Join(err, removeAll(s.e.opts.FS, filepath.Join(dir, n)))
+	}
+	return err
+}
+
+// rows collects the newest rows of one stream.
+type rows struct {
+	config, state segment.Row
+	others        map[string]segment.Row
+	holdsBytes    bool
+}
+
+func (r *rows) add(row segment.Row) {
+	keep := func(old *segment.Row) {
+		if old.LSN == 0 || row.LSN > old.LSN {
+			*old = segment.Row{Key: old.Key, LSN: row.LSN, Value: append(old.Value[:0], row.Value...), Removed: row.Removed}
+		}
+	}
+	switch kind, _, _, _ := record.ParseKey(row.Key); kind {
+	case record.RowConfig:
+		keep(&r.config)
+	case record.RowState:
+		keep(&r.state)
+	default:
+		old, ok := r.others[string(row.Key)]
+		if ok && old.LSN >= row.LSN {
+			return
+		}
+		if r.others == nil {
+			r.others = map[string]segment.Row{}
+		}
+		r.others[string(row.Key)] = segment.Row{LSN: row.LSN, Value: append([]byte(nil), row.Value...), Removed: row.Removed}
+	}
+}
+
+// restoreRows builds the heads from the newest rows of all segments.
+func (s *shard) restoreRows(refs []*segmentRef) error {
+	all := map[base.StreamID]*rows{}
+	for _, ref := range refs {
+		for st := range ref.seg.Streams() {
+			x := st.Extent
+			r := all[x.Stream]
+			if r == nil {
+				r = &rows{}
+				all[x.Stream] = r
+			}
+			r.holdsBytes = r.holdsBytes || x.End > x.Start
+		}
+		for row, err := range ref.seg.AllRows() {
+			if err != nil {
+				return err
+			}
+			all[row.Stream].add(row.Row)
+		}
+	}
+	for id, r := range all {
+		if r.state.Removed {
+			if r.holdsBytes {
+				s.keep.ended[id] = s.e.now()
+			}
+			continue
+		}
+		if err := s.restoreStream(id, r); err != nil {
+			return &base.CorruptionError{Path: s.path("seg"), Detail: fmt.Sprintf("stream %d: %v", id, err)}
+		}
+	}
+	return nil
+}
+
+func (s *shard) restoreStream(id base.StreamID, r *rows) error {
+	if r.config.LSN == 0 || r.state.LSN == 0 {
+		return fmt.Errorf("no configuration or no state")
+	}
+	c, err := record.DecodeConfig(r.config.Value)
+	if err != nil {
+		return err
+	}
+	state, err := record.DecodeState(r.state.Value)
+	if err != nil {
+		return err
+	}
+	h := core.Restore(id, c, state)
+	for key, row := range r.others {
+		kind, fork, producer, err := record.ParseKey([]byte(key))
+		if err != nil {
+			return err
+		}
+		switch {
+		case row.Removed:
+		case kind == record.RowPin:
+			upTo, err := record.DecodePin(row.Value)
+			if err != nil {
+				return err
+			}
+			h.AddPin(fork, upTo)
+		case kind == record.RowProducer && !state.Deleted:
+			p, err := record.DecodeProducer(row.Value)
+			if err != nil {
+				return err
+			}
+			h.AddProducer(string(producer), &p)
+		}
+	}
+	st := s.names.place(s, appendKey(nil, c.Bucket, c.Name))
+	if st.head != nil {
+		return fmt.Errorf("stream %d has its name too", st.head.ID)
+	}
+	s.adopt(st, h)
+	s.renewed(st, h)
+	s.stateBytes += h.Bytes()
+	s.now = max(s.now, state.LastWrite, state.Touched)
+	return nil
+}
+
+// replay applies the log's records above low-water and opens it for new ones.
+func (s *shard) replay() error {
+	var rec record.Record
+	low := s.keep.state.Low
+	log, info, err := wal.Open(wal.Config{
+		FS: s.e.opts.FS, Dir: s.path("wal"), FileBytes: s.e.opts.WALFileBytes, Spares: 2, Ready: s.logReady,
+		Logf: func(f string, a ...any) { s.e.opts.Logger.Warn(fmt.Sprintf(f, a...), "shard", s.n) },
+	}, wal.Position{LSN: low.LSN, Batch: low.Batch}, func(r wal.Record) error {
+		return s.replayRecord(&rec, r)
+	})
+	if err != nil {
+		return err
+	}
+	s.log = log
+	s.stats.replayed = info.Records
+	s.stats.torn = info.TornRecords
+	return nil
+}
+
+func (s *shard) replayRecord(rec *record.Record, r wal.Record) error {
+	corrupt := func(err error) error {
+		return &base.CorruptionError{Path: s.path("wal"), Detail: fmt.Sprintf("record %d: %v", r.LSN, err)}
+	}
+	if err := rec.Decode(record.Type(r.Type), r.Head, r.Body); err != nil {
+		return corrupt(err)
+	}
+	if r.Batch != s.end.Batch && (s.active.Bytes() >= s.e.opts.MemtableBytes) {
+		s.freeze()
+	}
+	st := s.byID[rec.Stream]
+	if rec.Type == record.TypeCreate {
+		if st != nil {
+			return corrupt(fmt.Errorf("stream %d exists", rec.Stream))
+		}
+		st = s.names.place(s, appendKey(nil, rec.Config.Bucket, rec.Config.Name))
+	} else if st == nil {
+		st = &Stream{shard: s} // Apply says what is wrong
+	}
+	s.end = manifest.Position{LSN: r.LSN, Batch: r.Batch}
+	if err := s.apply(st, rec, r.LSN, false); err != nil {
+		return corrupt(err)
+	}
+	s.walBytes += wal.RecordBytes(len(r.Head), len(r.Body))
+	return nil
+}
+
+// logReady is called by the log when Begin is worth calling again.
+func (s *shard) logReady() {
+	if err := s.log.Err(); err != nil {
+		s.e.fail(err)
+		return
+	}
+	s.ring()
+}
+
+// startIDs reserves ids above all that may ever have been given out.
+func (s *shard) startIDs() error {
+	from := max(s.keep.state.NextStream, s.nextID.Load(), 1)
+	s.nextID.Store(from)
+	if err := s.keep.edit(manifest.Edit{ReserveStreams: from + idBatch}); err != nil {
+		return err
+	}
+	s.ids.Store(from + idBatch)
+	return nil
+}
+
+// publishAll makes everything that was recovered visible. The log's last batch is
+// durable again by now.
+func (s *shard) publishAll() {
+	for _, st := range s.byID {
+		if f := st.head.Fork; f != nil {
+			st.inc.lineage = s.e.lineage(f)
+		}
+		view, recorded := st.newView()
+		if st.inc != nil {
+			st.inc.recorded.Store(recorded)
+		}
+		st.view.Store(view)
+	}
+}
+
+// lineage follows a fork to its sources' shards. Only in recovery, when no turn runs.
+func (e *Engine) lineage(f *record.Fork) []ancestor {
+	src := e.shards[f.Source.Shard(len(e.shards))].byID[f.Source]
+	var of []ancestor
+	if src != nil && src.head.Fork != nil {
+		of = e.lineage(src.head.Fork)
+	}
+	return extend(of, f)
+}
+
+// extend returns the lineage of a fork of a stream with the given one.
+func extend(of []ancestor, f *record.Fork) []ancestor {
+	var l []ancestor
+	for _, a := range of {
+		if a.end >= f.Offset {
+			break
+		}
+		l = append(l, a)
+	}
+	id := f.Source
+	if n := len(l); n < len(of) {
+		id = of[n].id // the fork ends within what its source has inherited itself
+	}
+	if f.Offset == 0 {
+		return nil
+	}
+	return append(l, ancestor{id: id, end: f.Offset, endRecord: f.Record})
+}
+
+// looseEnds appends what finishes the chains that a crash has interrupted: pins of
+// forks that were never made, or have gone, are dropped.
+func (s *shard) looseEnds(to []upkeep) []upkeep {
+	for _, st := range s.byID {
+		h := st.head
+		h.EachPin(func(fork base.StreamID, _ base.Offset) {
+			if s.e.shards[fork.Shard(len(s.e.shards))].byID[fork] == nil {
+				to = append(to, upkeep{shard: s, ev: core.Event{Op: core.OpUnpin, Stream: h.ID, ForkID: fork}})
+			}
+		})
+	}
+	return to
+}

@@ -1,0 +1,212 @@
+package engine
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/snakream/snakream/engine/core"
+	"github.com/snakream/snakream/engine/manifest"
+	"github.com/snakream/snakream/engine/memtable"
+	"github.com/snakream/snakream/internal/base"
+	"github.com/snakream/snakream/wal"
+	"github.com/snakream/snakream/wal/record"
+)
+
+// shard owns a part of the streams. Its turn, which the host runs, decides and
+// stages; its disk goroutine makes one batch at a time durable; its keeper writes
+// segments and edits the manifest.
+//
+//	turn: stage N+1, hand over | answer N | …
+//	disk:                      | write N+1, sync, publish | …
+type shard struct {
+	e     *Engine
+	n     int
+	log   *wal.Log
+	names nameTable
+
+	// The mailbox and the hand-over of batches, guarded by mu.
+	mu     sync.Mutex
+	box    []*Op
+	since  time.Time // when the first of box came
+	rung   bool      // a turn will come
+	busy   bool      // a batch is with the disk goroutine
+	done   *batch    // durable, not yet retired
+	closed bool
+
+	// The turn's.
+	turnState
+
+	nextID  atomic.Uint64  // counter of the next stream's id
+	ids     atomic.Uint64  // those below it may be given out
+	nextSeg base.SegmentID // the next segment's number; guarded by keep.mu
+
+	jobs  chan *batch // to the disk goroutine
+	timer *time.Timer // rings for the next deadline
+
+	reads  atomic.Pointer[readState]
+	readMu sync.Mutex // held while reads is replaced, never across I/O
+	keep   *keeper
+	stats  shardStats
+	gauges gauges
+}
+
+// turnState is what only the turn touches (and recovery, before there are turns).
+type turnState struct {
+	byID       map[base.StreamID]*Stream
+	now        base.Millis // of the last record: time never goes back
+	active     *memtable.Table
+	gen        uint64 // of the active memtable
+	walBytes   int64  // of the log since the active memtable began
+	dead       bool   // the active memtable holds bytes of a stream that has gone
+	deadSince  base.Millis
+	end        manifest.Position // last record staged
+	stateBytes int64
+	timers     timerHeap
+	batchSeq   uint64
+	cur        *batch // being filled
+	free       []*batch
+	spare      []*Op
+	settings   core.Settings
+	env        core.Env
+	eff        core.Effects
+	rowBuf     []byte
+	keyBuf     []byte
+	headBuf    []byte
+	scratch    record.Record
+	armed      base.Millis // what the timer is set to
+	recovering bool
+}
+
+// batch is what one fdatasync makes durable.
+type batch struct {
+	log     *wal.Batch // nil when the log has no room
+	bytes   int64      // of its records
+	writes  int64      // records with data
+	data    int64      // bytes of that
+	ops     []*Op      // answered after it
+	touched []touched
+	upkeep  []upkeep  // follow-ups in other shards
+	since   time.Time // when the first of ops came
+}
+
+// touched is a stream whose view the batch replaces.
+type touched struct {
+	st       *Stream
+	view     *View // nil: the name is free
+	recorded int64 // the deadline that a restart would find
+	id       base.StreamID
+	gone     bool // an incarnation ended
+}
+
+// upkeep is an operation that the engine asks of another shard, or of itself.
+type upkeep struct {
+	shard *shard
+	ev    core.Event
+}
+
+const (
+	maxBatchBytes = 4 << 20 // of small records; bounds a turn
+	maxExpiries   = 256     // deadlines handled in one turn
+	expiryRoom    = maxExpiries * 128
+	smallBatch    = 2 // batches of up to so many are answered by the disk goroutine
+)
+
+// submit puts an operation into the mailbox. While a batch is with the disk there
+// is no need to ring: the end of its sync will.
+func (s *shard) submit(o *Op) error {
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return ErrClosed
+	}
+	if len(s.box) >= s.e.opts.MailboxOps {
+		s.mu.Unlock()
+		s.stats.refused.Add(1)
+		return ErrOverloaded
+	}
+	if len(s.box) == 0 {
+		s.since = time.Now()
+	}
+	s.box = append(s.box, o)
+	ring := !s.rung && !s.busy
+	s.rung = s.rung || ring
+	s.mu.Unlock()
+	if ring {
+		s.e.opts.Ring(s.n)
+	}
+	return nil
+}
+
+// ask submits an operation of the engine's own, past the mailbox's bound: there is
+// at most one for each record of a batch.
+func (s *shard) ask(ev core.Event) {
+	o := &Op{Event: ev, Done: func(*Op) {}}
+	s.mu.Lock()
+	s.box = append(s.box, o)
+	s.mu.Unlock()
+	s.ring()
+}
+
+// ring asks the host for a turn.
+func (s *shard) ring() {
+	s.mu.Lock()
+	ring := !s.rung
+	s.rung = true
+	s.mu.Unlock()
+	if ring {
+		s.e.opts.Ring(s.n)
+	}
+}
+
+// disk makes batches durable and publishes their views, in order. It ends when
+// jobs is closed.
+func (s *shard) disk() {
+	for b := range s.jobs {
+		begin := time.Now()
+		if err := s.log.Commit(b.log); err != nil {
+			s.e.fail(err)
+			continue // nothing of this batch, or of a later one, is acknowledged
+		}
+		s.publish(b)
+		s.stats.appends.Add(b.writes)
+		s.stats.bytes.Add(b.data)
+		s.e.stats.committed(b, begin)
+		if len(b.ops) <= smallBatch {
+			b.answer()
+		}
+		s.mu.Lock()
+		s.busy, s.done = false, b
+		ring := !s.rung
+		s.rung = true
+		s.mu.Unlock()
+		if ring {
+			s.e.opts.Ring(s.n)
+		}
+	}
+}
+
+// publish lets readers see what a durable batch has changed.
+func (s *shard) publish(b *batch) {
+	for i := range b.touched {
+		t := &b.touched[i]
+		if t.view != nil && t.view.inc != nil {
+			t.view.inc.recorded.Store(t.recorded)
+		}
+		t.st.view.Store(t.view)
+		if t.gone {
+			s.keep.gone(t.id)
+		}
+	}
+	for i := range b.touched {
+		b.touched[i].st.wake()
+	}
+}
+
+func (b *batch) answer() {
+	for i, o := range b.ops {
+		b.ops[i] = nil
+		o.Done(o)
+	}
+	b.ops = b.ops[:0]
+}

@@ -1,0 +1,371 @@
+package engine
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/snakream/snakream/engine/core"
+	"github.com/snakream/snakream/engine/manifest"
+	"github.com/snakream/snakream/internal/base"
+	"github.com/snakream/snakream/internal/bin"
+	"github.com/snakream/snakream/wal"
+	"github.com/snakream/snakream/wal/record"
+)
+
+// turn first gives the disk its next batch, then answers the one before: the
+// answers, the dearest part of an append, are written while the disk works.
+func (s *shard) turn() {
+	s.mu.Lock()
+	s.rung = false
+	d := s.done
+	s.done = nil
+	idle := !s.busy && !s.closed
+	var ops []*Op
+	since := s.since
+	if idle {
+		ops, s.box = s.box, s.spare[:0]
+	}
+	s.mu.Unlock()
+	var refused *batch
+	if idle {
+		refused = s.stage(ops, since)
+	}
+	if d != nil {
+		s.retire(d)
+	}
+	if refused != nil {
+		refused.answer()
+		s.free = append(s.free, refused)
+	}
+	s.note()
+}
+
+// stage decides as many of ops as one batch takes and hands it to the disk
+// goroutine; the rest goes back into the mailbox. A batch without records is
+// returned: its answers rest on batches that have been published.
+func (s *shard) stage(ops []*Op, since time.Time) *batch {
+	s.setClock()
+	n, b := 0, (*batch)(nil)
+	if (len(ops) > 0 || s.timers.due(s.now)) && s.admitsWrites() {
+		b = s.newBatch()
+		b.since = since
+		s.cur = b
+		n = s.fill(ops)
+		s.cur = nil
+	}
+	full := b != nil && b.log != nil && b.log.Len() > 0
+	if full {
+		s.buildViews(b)
+	}
+	s.requeue(ops, n, full)
+	s.armTimer()
+	if full {
+		s.jobs <- b
+		return nil
+	}
+	return b
+}
+
+// fill puts into the current batch what is due and as many of ops as fit, and
+// returns how many.
+func (s *shard) fill(ops []*Op) int {
+	n, room := s.fit(ops)
+	l, ok := s.log.Begin(room)
+	switch {
+	case ok:
+		s.cur.log = l
+		s.expireDue()
+	case s.log.NoSpace():
+		s.env.DiskFull = true // there is no file for any record, only refusals
+	default:
+		return 0 // the next file is not ready; the log rings when it is
+	}
+	for _, o := range ops[:n] {
+		s.process(o)
+		s.cur.ops = append(s.cur.ops, o)
+	}
+	return n
+}
+
+// requeue puts ops[n:] back in front of what has come since and marks the disk as
+// busy when a batch is about to be handed over.
+func (s *shard) requeue(ops []*Op, n int, busy bool) {
+	s.mu.Lock()
+	s.busy = busy
+	if n < len(ops) {
+		s.box = append(append(make([]*Op, 0, len(ops)-n+len(s.box)), ops[n:]...), s.box...)
+	}
+	s.mu.Unlock()
+	clear(ops)
+	s.spare = ops[:0]
+}
+
+// setClock takes the time for this turn; core's time never goes back.
+func (s *shard) setClock() {
+	s.now = max(s.now, s.e.now())
+	s.env = core.Env{
+		Settings: &s.settings, Now: s.now, State: s.stateBytes, DiskFull: s.e.diskFull.Load(),
+	}
+}
+
+// admitsWrites freezes the memtable when it is due. It is false while two frozen
+// ones wait to be flushed and the active one is full: operations then stay in the
+// mailbox, whose bound turns further ones away.
+func (s *shard) admitsWrites() bool {
+	o := &s.e.opts
+	full := s.active.Bytes() >= o.MemtableBytes || s.walBytes >= o.WALMaxBytes
+	stale := s.dead && s.now-s.deadSince >= base.Millis(o.EraseWithin.Milliseconds()/2)
+	if (full || stale) && !s.freeze() {
+		return !full
+	}
+	return true
+}
+
+func (s *shard) newBatch() *batch {
+	s.batchSeq++
+	if n := len(s.free); n > 0 {
+		b := s.free[n-1]
+		s.free = s.free[:n-1]
+		*b = batch{ops: b.ops[:0], touched: b.touched[:0], upkeep: b.upkeep[:0]}
+		return b
+	}
+	return &batch{}
+}
+
+// fit returns how many of ops go into one batch, and the room that they need.
+func (s *shard) fit(ops []*Op) (n int, room int64) {
+	limit := s.log.MaxBatch() - expiryRoom
+	for small := int64(0); n < len(ops); n++ {
+		size := ops[n].bound()
+		if n > 0 && (room+size > limit || small > maxBatchBytes) {
+			break
+		}
+		if room += size; len(ops[n].Event.Body) <= record.InlineBody {
+			small += size
+		}
+	}
+	return n, room + expiryRoom
+}
+
+// process decides one operation and, when that makes a record, logs and applies it.
+func (s *shard) process(o *Op) {
+	st := s.find(o)
+	if s.cur.log != nil {
+		st = s.expireFirst(o, st)
+	}
+	for {
+		var h *core.Head
+		if st != nil {
+			h = st.head
+		}
+		s.env.State = s.stateBytes
+		if h == nil && o.Event.Op == core.OpCreate && !s.assignID(o) {
+			o.Answer = core.Answer{Code: core.Overloaded}
+			return
+		}
+		write := core.Decide(h, &o.Event, &s.env, &o.rec, &o.Answer)
+		if write && s.cur.log == nil {
+			o.Answer.Code = core.DiskFull // only deletes and upkeep come here: the log has no file for them
+			return
+		}
+		if !write {
+			return
+		}
+		if st == nil {
+			st = s.names.place(s, appendKey(s.keyBuf[:0], o.Event.Bucket, o.Event.Name))
+		}
+		s.log1(st, &o.rec, &o.Event, &o.head)
+		if o.lineage != nil {
+			st.inc.lineage = o.lineage
+		}
+		if o.Answer.Code != core.NeedsRoom {
+			return
+		}
+	}
+}
+
+// find returns the place that an operation is about, nil when there is none.
+func (s *shard) find(o *Op) *Stream {
+	ev := &o.Event
+	switch {
+	case ev.Op == core.OpCreate:
+		return s.names.find(appendKey(s.keyBuf[:0], ev.Bucket, ev.Name))
+	case ev.Stream != 0:
+		return s.byID[ev.Stream]
+	case o.Stream != nil && o.Stream.head == nil:
+		return s.names.find(append(s.keyBuf[:0], o.Stream.key...)) // its place may have been given up and made again
+	}
+	return o.Stream
+}
+
+// assignID provides the id for a create. It is false while no reserved id is
+// left; the keeper is asked for more long before.
+func (s *shard) assignID(o *Op) bool {
+	s.env.NewID = 0
+	if o.Event.Stream != 0 { // a fork brings its own
+		return true
+	}
+	id, ok := s.takeID()
+	s.env.NewID = id
+	return ok
+}
+
+// log1 is the one way of a decision to the log and into the heads.
+func (s *shard) log1(st *Stream, rec *record.Record, ev *core.Event, head *[]byte) {
+	*head = rec.AppendHead((*head)[:0])
+	sum, owned := uint64(0), false
+	if len(rec.Body) > 0 {
+		s.cur.writes++
+		s.cur.data += int64(len(rec.Body))
+		if len(rec.Body) > record.InlineBody {
+			sum, owned = ev.BodySum, ev.BodyOwned
+		} else {
+			sum = bin.Sum(rec.Body)
+		}
+	}
+	s.cur.bytes += wal.RecordBytes(len(*head), len(rec.Body))
+	lsn := s.cur.log.Add(uint8(rec.Type), *head, rec.Body, sum)
+	s.end = manifest.Position{LSN: lsn, Batch: s.cur.log.Position().Batch}
+	if err := s.apply(st, rec, lsn, owned); err != nil {
+		panic(fmt.Sprintf("engine: a record that was just decided does not apply: %v", err))
+	}
+}
+
+// apply carries out a record, live or replayed: heads, memtable, rows, deadlines.
+func (s *shard) apply(st *Stream, rec *record.Record, lsn base.LSN, owned bool) error {
+	before := int64(0)
+	if st.head != nil {
+		before = st.head.Bytes()
+	}
+	h, err := core.Apply(st.head, rec, &s.eff)
+	if err != nil {
+		return err
+	}
+	eff := &s.eff
+	if rec.Type == record.TypeCreate {
+		s.adopt(st, h)
+	}
+	s.now = max(s.now, rec.At)
+	s.remember(st, h, rec, lsn, owned)
+	s.stateBytes -= before
+	if eff.Gone {
+		s.bury(st, h, eff)
+	} else {
+		s.stateBytes += h.Bytes()
+		if eff.State {
+			s.renewed(st, h)
+		}
+	}
+	s.touch(st, h, eff.Gone)
+	return nil
+}
+
+// adopt gives a head its place.
+func (s *shard) adopt(st *Stream, h *core.Head) {
+	h.Bucket, h.Name, _ = strings.Cut(st.key, "\x00") // share the key's memory
+	h.ContentType, h.MediaType = s.e.types.intern(h.ContentType), s.e.types.intern(h.MediaType)
+	st.head, st.inc, st.entry = h, nil, nil
+	if h.Expires() || h.Fork != nil {
+		st.inc = &incarnation{}
+	}
+	s.byID[h.ID] = st
+	if c := uint64(h.ID) / uint64(len(s.e.shards)); s.recovering && c >= s.nextID.Load() {
+		s.nextID.Store(c + 1)
+	}
+	if h.Expires() {
+		s.timers.push(deadline{at: h.Deadline(h.Touched), id: h.ID, st: st})
+	}
+}
+
+// remember keeps in the memtable what the record added.
+func (s *shard) remember(st *Stream, h *core.Head, rec *record.Record, lsn base.LSN, owned bool) {
+	if st.entry == nil || st.gen != s.gen || st.entry.ID() != h.ID {
+		st.entry, st.gen = s.active.Entry(h.ID, kindOf(h.Fixed)), s.gen
+	}
+	en, eff := st.entry, &s.eff
+	en.Append(rec.Offset, h.NextRecord-uint64(len(rec.Ends)), rec.Body, rec.Ends, owned)
+	if eff.Config {
+		s.rowBuf = h.Config.AppendRow(s.rowBuf[:0])
+		en.SetRow(record.ConfigKey, lsn, s.rowBuf, false)
+	}
+	if eff.ProducerID != nil {
+		s.keyBuf = record.AppendProducerKey(s.keyBuf[:0], eff.ProducerID)
+		s.rowBuf = s.rowBuf[:0]
+		if eff.Producer != nil {
+			s.rowBuf = eff.Producer.AppendRow(s.rowBuf)
+		}
+		en.SetRow(s.keyBuf, lsn, s.rowBuf, eff.Producer == nil)
+	}
+	if eff.Pin != 0 {
+		s.keyBuf = record.AppendPinKey(s.keyBuf[:0], eff.Pin)
+		s.rowBuf = record.AppendPinRow(s.rowBuf[:0], eff.PinOffset)
+		en.SetRow(s.keyBuf, lsn, s.rowBuf, eff.PinRemoved)
+	}
+	if eff.State {
+		s.rowBuf = h.State.AppendRow(s.rowBuf[:0])
+		en.SetRow(record.StateKey, lsn, s.rowBuf, false)
+	}
+}
+
+// bury ends an incarnation.
+func (s *shard) bury(st *Stream, h *core.Head, eff *core.Effects) {
+	st.entry.Bury(record.StateKey, s.end.LSN)
+	if !s.dead {
+		s.dead, s.deadSince = true, s.now
+	}
+	delete(s.byID, h.ID)
+	st.head, st.entry = nil, nil
+	if f := eff.Release; f != nil && s.cur != nil {
+		s.cur.upkeep = append(s.cur.upkeep, upkeep{
+			shard: s.e.shards[f.Source.Shard(len(s.e.shards))],
+			ev:    core.Event{Op: core.OpUnpin, Stream: f.Source, ForkID: h.ID},
+		})
+	}
+}
+
+// touch notes that the batch changes the stream's view. In recovery there is no
+// batch, and every view is built at its end.
+func (s *shard) touch(st *Stream, h *core.Head, gone bool) {
+	if s.cur == nil {
+		return
+	}
+	if gone || st.mark != s.batchSeq {
+		st.mark = s.batchSeq
+		s.cur.touched = append(s.cur.touched, touched{st: st, id: h.ID, gone: gone})
+	}
+}
+
+// buildViews makes the views that the batch publishes.
+func (s *shard) buildViews(b *batch) {
+	for i := range b.touched {
+		t := &b.touched[i]
+		t.view, t.recorded = t.st.newView()
+	}
+	s.walBytes += b.bytes
+}
+
+// newView returns the view of the head and the deadline that its rows hold.
+func (st *Stream) newView() (*View, int64) {
+	if st.head == nil {
+		return nil, 0
+	}
+	return &View{View: st.head.View(), inc: st.inc}, recordedDeadline(st.head)
+}
+
+// retire answers what the disk goroutine has not, starts what follows in other
+// shards, and gives up the places of names that are free.
+func (s *shard) retire(b *batch) {
+	b.answer()
+	for _, u := range b.upkeep {
+		u.shard.ask(u.ev)
+	}
+	for i := range b.touched {
+		t := &b.touched[i]
+		if t.gone && t.st.head == nil && t.st.view.Load() == nil {
+			s.names.drop(t.st)
+		}
+		*t = touched{}
+	}
+	s.free = append(s.free, b)
+}

@@ -1,0 +1,120 @@
+package segment
+
+import (
+	"fmt"
+
+	"github.com/snakream/snakream/internal/bin"
+	"github.com/snakream/snakream/internal/vfs"
+)
+
+const (
+	writeBytes    = 1 << 20 // a write of the payload
+	allocateBytes = 8 << 20 // beyond the size hint
+)
+
+// output writes a file from the end of its header on, and sums the blocks of the
+// regions that go through write. Its errors name the file.
+type output struct {
+	f         vfs.File
+	path      string
+	buf       []byte // to be written at pos; it begins with the beginning of a block
+	summed    int    // so much of buf is in the table
+	pos       int64
+	allocated int64
+	table     []byte // the checksum table so far
+}
+
+func newOutput(f vfs.File, path string) output {
+	return output{f: f, path: path, buf: vfs.Aligned(writeBytes)[:0], pos: headerBytes}
+}
+
+// write adds p to the region that is being written.
+func (o *output) write(p []byte) error {
+	for len(p) > 0 {
+		n := copy(o.buf[len(o.buf):cap(o.buf)], p)
+		o.buf, p = o.buf[:len(o.buf)+n], p[n:]
+		for len(o.buf)-o.summed >= BlockBytes {
+			o.sum(o.summed + BlockBytes)
+		}
+		if len(o.buf) == cap(o.buf) {
+			if err := o.flush(); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// sum adds the block that ends at to in the buffer to the table.
+func (o *output) sum(to int) {
+	o.table = bin.AppendU64(o.table, bin.Sum(o.buf[o.summed:to]))
+	o.summed = to
+}
+
+// endRegion sums the last, short block, and writes what is buffered.
+func (o *output) endRegion() error {
+	if len(o.buf) > o.summed {
+		o.sum(len(o.buf))
+	}
+	return o.flush()
+}
+
+func (o *output) flush() error {
+	if err := o.append(o.buf); err != nil {
+		return err
+	}
+	o.buf, o.summed = o.buf[:0], 0
+	return nil
+}
+
+// append writes p at the end of the file.
+func (o *output) append(p []byte) error {
+	if len(p) == 0 {
+		return nil
+	}
+	if err := o.allocate(o.pos + int64(len(p))); err != nil {
+		return err
+	}
+	if err := o.writeAt(p, o.pos); err != nil {
+		return err
+	}
+	o.pos += int64(len(p))
+	return nil
+}
+
+func (o *output) writeAt(p []byte, pos int64) error {
+	if _, err := o.f.WriteAt(p, pos); err != nil {
+		return fmt.Errorf("segment: write %s: %w", o.path, err)
+	}
+	return nil
+}
+
+// allocate makes sure that the first size bytes of the file have their place on the
+// disk, so that it is here that a full disk shows.
+func (o *output) allocate(size int64) error {
+	if size <= o.allocated {
+		return nil
+	}
+	if o.allocated > 0 {
+		size = max(size, o.allocated+allocateBytes)
+	}
+	if err := o.f.Allocate(size); err != nil {
+		return fmt.Errorf("segment: allocate %d bytes for %s: %w", size, o.path, err)
+	}
+	o.allocated = size
+	return nil
+}
+
+// close cuts the file to what was written, syncs its contents and closes it.
+func (o *output) close() error {
+	if err := o.f.Truncate(o.pos); err != nil {
+		return fmt.Errorf("segment: truncate %s: %w", o.path, err)
+	}
+	if err := o.f.Datasync(); err != nil {
+		return fmt.Errorf("segment: sync %s: %w", o.path, err)
+	}
+	if err := o.f.Close(); err != nil {
+		return fmt.Errorf("segment: close %s: %w", o.path, err)
+	}
+	return nil
+}

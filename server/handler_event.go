@@ -1,0 +1,184 @@
+package server
+
+import (
+	"github.com/snakream/snakream/engine"
+	"github.com/snakream/snakream/engine/core"
+	"github.com/snakream/snakream/internal/base"
+	"github.com/snakream/snakream/protocol"
+)
+
+// This file is where the words of the protocol and those of the state machine
+// meet: an Operation becomes an Event, an Answer a WriteResult.
+
+// clearEvent forgets the event and the answer of the last request.
+func (c *call) clearEvent() {
+	c.eop.Event, c.eop.Answer = core.Event{}, core.Answer{}
+	c.eop.Stream, c.eop.Done = nil, nil
+}
+
+// appendEvent fills in all of an append but its body.
+func (c *call) appendEvent() {
+	op := &c.op
+	c.eop.Stream = c.stream
+	c.eop.Event = core.Event{
+		Op:             core.OpAppend,
+		Incarnation:    op.Incarnation,
+		HasIncarnation: op.HasIncarnation,
+		HeaderFault:    op.Fault != nil,
+		MediaType:      c.mediaType(op.ContentType),
+		Close:          op.Closed,
+		StreamSeq:      op.StreamSeq,
+		HasSeq:         op.HasStreamSeq,
+	}
+	p := &c.eop.Event.Producer
+	p.ID, p.Epoch, p.Seq, p.Set = op.Producer.ID, op.Producer.Epoch, op.Producer.Seq, op.Producer.Set
+}
+
+// createEvent fills in all of a create but its body.
+func (c *call) createEvent() {
+	op := &c.op
+	ev := &c.eop.Event
+	*ev = core.Event{
+		Op:             core.OpCreate,
+		Bucket:         string(op.Bucket),
+		Name:           string(op.Stream),
+		Incarnation:    op.Incarnation,
+		HasIncarnation: op.HasIncarnation,
+		HeaderFault:    op.Fault != nil,
+		Close:          op.Closed,
+		TTL:            -1,
+	}
+	if op.HasTTL {
+		ev.TTL = op.TTL
+	}
+	if op.HasExpiresAt {
+		ev.ExpiresAt = max(op.ExpiresAt, 1) // 0 would be never
+	}
+	if f := &op.Fork; f.Set {
+		ev.Fork = &core.ForkSpec{
+			Bucket: string(f.Bucket), Name: string(f.Stream),
+			Offset: base.Offset(f.Offset), HasOffset: f.HasOffset, Sub: f.Sub,
+			InheritType: !op.HasContentType,
+			InheritLife: !op.HasTTL && !op.HasExpiresAt,
+		}
+	}
+	c.createType(ev)
+}
+
+// createType settles the content type of a stream to be made. A fork without one
+// takes its source's.
+func (c *call) createType(ev *core.Event) {
+	switch op := &c.op; {
+	case op.HasContentType:
+		ev.ContentType, _ = protocol.NormalizeContentType(op.ContentType)
+	case ev.Fork == nil:
+		ev.ContentType = protocol.DefaultContentType
+	}
+	if ev.ContentType != "" {
+		ev.MediaType = c.mediaType([]byte(ev.ContentType))
+		ev.JSON = protocol.IsJSON(ev.ContentType)
+	}
+}
+
+// deleteEvent fills in a delete.
+func (c *call) deleteEvent() {
+	c.eop.Stream = c.stream
+	c.eop.Event = core.Event{
+		Op:             core.OpDelete,
+		Incarnation:    c.op.Incarnation,
+		HasIncarnation: c.op.HasIncarnation,
+		HeaderFault:    c.op.Fault != nil,
+	}
+}
+
+// await has the engine record a use (expire false) or the end of what c looks at,
+// and waits for it. Not on a poller.
+func (c *call) await(expire bool) error {
+	kind := core.OpTouch
+	if expire {
+		kind = core.OpExpire
+	}
+	op := engine.Op{Event: core.Event{Op: kind, Stream: c.view.ID}, Stream: c.stream}
+	return c.engine.Load().Do(&op)
+}
+
+// outcomes says in the protocol's words how an operation ended.
+var outcomes = [...]protocol.Outcome{
+	core.Created:             protocol.Created,
+	core.Exists:              protocol.Exists,
+	core.Appended:            protocol.Appended,
+	core.Closed:              protocol.Closed,
+	core.Duplicate:           protocol.Duplicate,
+	core.Deleted:             protocol.Deleted,
+	core.NotFound:            protocol.NotFound,
+	core.Gone:                protocol.Gone,
+	core.IncarnationMismatch: protocol.IncarnationMismatch,
+	core.HeaderFault:         protocol.HeaderFault,
+	core.StaleEpoch:          protocol.StaleEpoch,
+	core.StreamClosed:        protocol.StreamClosed,
+	core.ClosedDuplicate:     protocol.ClosedDuplicate,
+	core.EpochNeedsSeqZero:   protocol.EpochNeedsSeqZero,
+	core.SequenceGap:         protocol.SequenceGap,
+	core.ContentTypeMismatch: protocol.ContentTypeMismatch,
+	core.StreamSeqRegression: protocol.StreamSeqRegression,
+	core.BodyFault:           protocol.BodyFault,
+	core.ConfigMismatch:      protocol.ConfigMismatch,
+	core.NameHeldByForks:     protocol.NameHeldByForks,
+	core.ForkSourceNotFound:  protocol.ForkSourceNotFound,
+	core.ForkSourceGone:      protocol.ForkSourceGone,
+	core.ForkOffsetInvalid:   protocol.ForkOffsetInvalid,
+	core.ForkTypeMismatch:    protocol.ForkTypeMismatch,
+	core.TooManyProducers:    protocol.TooManyProducers,
+	core.StateFull:           protocol.StateFull,
+	core.DiskFull:            protocol.DiskFull,
+	core.Overloaded:          protocol.Overloaded,
+	core.ShuttingDown:        protocol.Draining,
+}
+
+// outcomeOf translates a code; one that is no answer is Unavailable.
+func outcomeOf(code core.Code) protocol.Outcome {
+	if int(code) < len(outcomes) && outcomes[code] != 0 {
+		return outcomes[code]
+	}
+	return protocol.Unavailable
+}
+
+// answered translates the answer of c.eop into c.res.
+func (c *call) answered() {
+	a := &c.eop.Answer
+	r := &c.res
+	*r = protocol.WriteResult{
+		Outcome:       outcomeOf(a.Code),
+		Next:          uint64(a.Next),
+		Tail:          uint64(a.Next),
+		Closed:        a.Closed,
+		HasStart:      a.HasStart,
+		Start:         uint64(a.Start),
+		HasProducer:   a.HasProducer,
+		ProducerEpoch: a.Epoch,
+		ProducerSeq:   a.Seq,
+		ExpectedSeq:   a.ExpectedSeq,
+		HasReplaced:   a.HasReplaced,
+		ReplacedEpoch: a.ReplacedEpoch,
+		ReplacedSeq:   a.ReplacedSeq,
+		LastSeq:       a.LastSeq,
+	}
+	if a.Stream != 0 {
+		r.Incarnation = c.engine.Load().Incarnation(a.Stream)
+	}
+	if f := a.Fixed; f != nil {
+		r.ContentType = f.ContentType
+	}
+	if a.Code == core.Duplicate {
+		c.tailOfDuplicate(r, a.Stream)
+	}
+}
+
+// tailOfDuplicate looks up where the stream's tail is now: the receipt of a repeat
+// tells only where that write ended.
+func (c *call) tailOfDuplicate(r *protocol.WriteResult, id base.StreamID) {
+	if v := c.stream.View(); v != nil && v.ID == id {
+		r.Tail = uint64(v.Next)
+		r.Closed = r.Closed || v.Closed
+	}
+}

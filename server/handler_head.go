@@ -1,0 +1,112 @@
+package server
+
+import (
+	"github.com/snakream/snakream/internal/base"
+	"github.com/snakream/snakream/protocol"
+)
+
+// verdict says how a step of a read ended.
+type verdict uint8
+
+const (
+	proceed  verdict = iota
+	answered         // the request has its answer, c is gone
+	blocking         // the next step may block, and this is a poller
+	restart          // the view is not true any more: look again
+)
+
+// run repeats steps until the request is answered, on a goroutine from the moment
+// that one of them may block. Steps change nothing, so that they can be repeated.
+func (c *call) run(steps func(*call) verdict) {
+	for {
+		switch steps(c) {
+		case answered:
+			return
+		case blocking:
+			c.outlive()
+			c.x.Go(func() {
+				c.inline = false
+				c.run(steps)
+			})
+			return
+		}
+	}
+}
+
+// head answers a HEAD. It renews nothing.
+func (c *call) head() { c.run((*call).headSteps) }
+
+func (c *call) headSteps() verdict {
+	if v := c.reach(); v != proceed {
+		return v
+	}
+	if !c.stream.Alive(c.view) {
+		return c.settleUse(true)
+	}
+	v := c.view
+	c.meta = protocol.Meta{
+		Incarnation: c.res.Incarnation, Next: uint64(v.Next), Earliest: uint64(v.First), Closed: v.Closed,
+		ContentType: v.ContentType, TTL: v.TTL, ExpiresAt: v.ExpiresAt,
+	}
+	status, fields := c.render.Head(c.out[:0], &c.op, &c.meta)
+	c.out = fields[:0]
+	c.metrics.count(c.route, status)
+	c.x.ReplyHead(status, fields, -1)
+	c.release()
+	return answered
+}
+
+// reach is the beginning of every read: exists, not deleted, the incarnation that
+// was asked for, headers and query in order.
+func (c *call) reach() verdict {
+	o := c.find()
+	switch {
+	case o != 0:
+	case c.op.HasIncarnation && c.op.Incarnation != c.res.Incarnation:
+		o = protocol.IncarnationMismatch
+	case c.op.Fault != nil:
+		o = protocol.HeaderFault
+	default:
+		return proceed
+	}
+	c.refuse(o)
+	return answered
+}
+
+// settleUse has the engine record that the stream was used, or that it has
+// expired, before the request goes on.
+func (c *call) settleUse(expire bool) verdict {
+	if c.inline {
+		return blocking
+	}
+	if err := c.await(expire); err != nil {
+		c.refuse(protocol.Unavailable)
+		return answered
+	}
+	if expire {
+		return restart
+	}
+	return proceed
+}
+
+// outdated decides what an overtaken view means: a new one makes the request start
+// over; the same one, that the stored bytes are not what they should be.
+func (c *call) outdated() verdict {
+	if v := c.stream.View(); v == c.view {
+		return c.damaged(nil)
+	}
+	return restart
+}
+
+// damaged answers that the range cannot be served, and logs why.
+func (c *call) damaged(err error) verdict {
+	c.reportDamage(c.view.ID, c.start, err)
+	c.refuse(protocol.RangeDamaged)
+	return answered
+}
+
+// reportDamage logs bytes that could not be read. The answer names no file.
+func (s *Server) reportDamage(id base.StreamID, at base.Offset, err error) {
+	s.metrics.damaged.Add(1)
+	s.cfg.Logger.Error("a range of a stream cannot be read", "stream_id", uint64(id), "offset", uint64(at), "error", err)
+}

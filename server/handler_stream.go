@@ -1,0 +1,170 @@
+package server
+
+import (
+	"errors"
+	"sync"
+
+	"github.com/snakream/snakream/engine"
+	"github.com/snakream/snakream/internal/base"
+	"github.com/snakream/snakream/protocol"
+)
+
+// Sizes of the steps of a long read, in bytes. A step from a file goes out by
+// sendfile; one from memory is copied first, so that a slow client pins nothing.
+const (
+	fileStep   = 1 << 20
+	memoryStep = 128 << 10
+)
+
+var copyBuffers = sync.Pool{New: func() any { return new(make([]byte, 0, memoryStep)) }}
+
+// sending is a long answer on its way. It belongs to one goroutine.
+type sending struct {
+	*call
+	format
+	fields []byte
+	pos    base.Offset // everything below it has been sent
+	to     base.Offset // and this is the end
+	max    int         // bytes of the next step
+	begun  bool        // the head has been sent
+	split  protocol.Lines
+	buf    *[]byte
+}
+
+// sendRange sends an answer of any length with flat memory. Until the first bytes
+// have been checked it can still become another answer; after that, what cannot be
+// read cuts the connection, so that the client sees that something is missing.
+func (c *call) sendRange(fields []byte, f format) verdict {
+	s := &sending{
+		call: c, format: f, fields: fields,
+		pos: c.start, to: f.last(c.start, c.end), max: fileStep,
+		buf: copyBuffers.Get().(*[]byte),
+	}
+	defer copyBuffers.Put(s.buf)
+	for s.pos < s.to {
+		err := s.next()
+		switch {
+		case err == nil:
+		case errors.Is(err, ErrGone):
+			return c.gone()
+		case errors.Is(err, engine.ErrStale) && s.sameBytes():
+		case !s.begun:
+			return c.failed(err)
+		default:
+			return s.cut(err)
+		}
+	}
+	if s.close != "" && c.x.Write([]byte(s.close)) != nil {
+		return c.gone()
+	}
+	c.x.EndBody()
+	c.release()
+	return answered
+}
+
+// gone ends a call whose client has left.
+func (c *call) gone() verdict {
+	c.x.Abort()
+	c.release()
+	return answered
+}
+
+// cut ends an answer that cannot be completed.
+func (s *sending) cut(err error) verdict {
+	if !errors.Is(err, engine.ErrStale) {
+		s.reportDamage(s.view.ID, s.pos, err)
+	}
+	return s.gone()
+}
+
+// sameBytes takes the stream's new view if what is left to send is in it
+// unchanged: the same incarnation, not trimmed so far.
+func (s *sending) sameBytes() bool {
+	v := s.stream.View()
+	if v == nil || v == s.view || v.ID != s.view.ID || v.Deleted || v.First > s.pos {
+		return false
+	}
+	s.view = v
+	return true
+}
+
+// next sends one step.
+func (s *sending) next() error {
+	st := &s.step
+	if err := s.engine.Load().Read(s.view, s.pos, s.to, s.max, st); err != nil {
+		return err
+	}
+	defer st.Release()
+	if !s.lines && onlyFiles(st) {
+		s.max = fileStep
+		return s.sendFiles(st)
+	}
+	if st.End()-st.Start() > memoryStep {
+		s.max = memoryStep // the same again, in a size that is copied
+		return nil
+	}
+	return s.sendCopy(st)
+}
+
+// onlyFiles reports whether every piece of a step can go out by sendfile.
+func onlyFiles(st *engine.Step) bool {
+	for i := range st.Pieces() {
+		if _, _, _, ok := st.Pieces()[i].File(); !ok {
+			return false
+		}
+	}
+	return true
+}
+
+// begin sends the head, once the first bytes are known to be good.
+func (s *sending) begin() error {
+	if s.begun {
+		return nil
+	}
+	s.begun = true
+	s.metrics.count(s.route, 200)
+	if err := s.x.StartBody(200, s.fields, s.size(s.start, s.end)); err != nil {
+		return err
+	}
+	if s.open == "" {
+		return nil
+	}
+	return s.x.Write([]byte(s.open))
+}
+
+func (s *sending) sendFiles(st *engine.Step) error {
+	for i := range st.Pieces() {
+		p := &st.Pieces()[i]
+		if err := p.Verify(); err != nil {
+			return err
+		}
+		if err := s.begin(); err != nil {
+			return err
+		}
+		fd, pos, n, _ := p.File()
+		if err := s.x.SendFile(fd, pos, n); err != nil {
+			return err
+		}
+		s.pos += base.Offset(n)
+	}
+	return nil
+}
+
+// sendCopy copies a step, lets go of it, and sends the copy.
+func (s *sending) sendCopy(st *engine.Step) error {
+	b, err := st.Append((*s.buf)[:0])
+	end := st.End()
+	st.Release()
+	*s.buf = b[:0]
+	if err != nil {
+		return err
+	}
+	if s.lines {
+		b = s.split.Append(b[:0], b)
+	}
+	if err := s.begin(); err != nil {
+		return err
+	}
+	s.pos = end
+	return s.x.Write(b)
+}

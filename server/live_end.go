@@ -1,0 +1,170 @@
+package server
+
+import (
+	"sync"
+	"time"
+
+	"github.com/snakream/snakream/engine"
+	"github.com/snakream/snakream/internal/base"
+	"github.com/snakream/snakream/protocol"
+)
+
+// pollAnswer is the answer to a long-poll and what it was made from.
+type pollAnswer struct {
+	view   *engine.View
+	from   base.Offset
+	cursor uint64
+	ndjson bool
+	now    bool
+
+	status int
+	fields []byte
+	body   []byte
+}
+
+// servePoll answers a long-poll once there is something to say.
+func (e *encoder) servePoll(r *reader, v *engine.View, mem bool) (result, error) {
+	if r.offset == v.Next && !v.Closed && !r.over {
+		return idle, nil
+	}
+	p := &e.poll
+	cursor := max(r.cursor, e.interval)
+	if p.view != v || p.from != r.offset || p.cursor != cursor || p.ndjson != r.ndjson || p.now != r.now {
+		if err := e.renderPoll(r, v, cursor, mem); err != nil {
+			return idle, err
+		}
+	}
+	e.metrics.count(routeLongPoll, p.status)
+	r.x.ReplyTicket(r.ticket, p.status, p.fields, p.body)
+	return finished, nil
+}
+
+// renderPoll makes e.poll the answer for where the reader stands.
+func (e *encoder) renderPoll(r *reader, v *engine.View, cursor uint64, mem bool) error {
+	p := &e.poll
+	p.view = nil
+	to, err := e.load(v, r.offset, pollBytes, mem)
+	if err != nil {
+		return err
+	}
+	tail := to == v.Next
+	e.op.Kind = protocol.KindRead
+	e.op.Read = protocol.Read{
+		Live: protocol.LiveLongPoll, Start: protocol.StartAt, Offset: uint64(r.offset), Given: true, NDJSON: r.ndjson,
+	}
+	if r.now {
+		e.op.Read.Start = protocol.StartNow
+	}
+	res := protocol.ReadResult{
+		Incarnation: e.engine.Load().Incarnation(v.ID), Start: uint64(r.offset), Next: uint64(to),
+		UpToDate: tail, Closed: tail && v.Closed, ContentType: v.ContentType, Cursor: cursor,
+	}
+	p.status, p.fields = e.render.Read(p.fields[:0], &e.op, &res)
+	p.body = reuse(p.body, keepFrame)
+	if p.status == 200 {
+		p.body = appendBody(p.body, formatOf(v, r.ndjson, to == r.offset), e.raw)
+	}
+	p.view, p.from, p.cursor, p.ndjson, p.now = v, r.offset, cursor, r.ndjson, r.now
+	return nil
+}
+
+// end ends a reader whose stream, or the incarnation that it read, is no more.
+func (e *encoder) end(r *reader, v *engine.View) result {
+	if v != nil && v.Deleted {
+		return e.refuse(r, protocol.Gone)
+	}
+	return e.refuse(r, protocol.NotFound)
+}
+
+// refuse ends a reader for another reason than closure or age.
+func (e *encoder) refuse(r *reader, o protocol.Outcome) result {
+	e.op = protocol.Operation{Kind: protocol.KindRead}
+	res := protocol.WriteResult{Outcome: o}
+	if r.mode == events {
+		e.scratch = protocol.AppendSSEEnd(e.scratch[:0], protocol.EndProblem(&e.op, &res))
+		r.x.EndStream(e.scratch)
+		return finished
+	}
+	if o != protocol.NotFound {
+		res.Incarnation = e.engine.Load().Incarnation(r.id)
+	}
+	status, fields, body := e.render.Write(e.scratch[:0], &e.op, &res)
+	e.scratch = fields[:0]
+	e.metrics.count(routeLongPoll, status)
+	r.x.ReplyTicket(r.ticket, status, fields, body)
+	return finished
+}
+
+// rotate ends an event stream that is old enough, with a control event that tells
+// where to go on.
+func (e *encoder) rotate(r *reader, v *engine.View) result {
+	e.scratch = e.appendControl(e.scratch[:0], r, v)
+	if e.draining() && !(v.Closed && r.offset == v.Next) {
+		e.scratch = protocol.AppendSSEEnd(e.scratch, protocol.EndProblem(&e.op, &protocol.WriteResult{Outcome: protocol.Draining}))
+	}
+	r.x.EndStream(e.scratch)
+	return finished
+}
+
+// diskReaders is how many live readers may read the disk at once, and diskSlice
+// how long one does before the next has its turn.
+const (
+	diskReaders = 8
+	diskSlice   = 10 * time.Millisecond
+)
+
+// crew reads the disk for live readers. Its goroutines begin with the first reader
+// that waits and end with the last; the hub waits for them.
+type crew struct {
+	mu      sync.Mutex
+	waiting []*reader
+	active  int
+	most    int
+	spare   sync.Pool // of *encoder
+}
+
+// serveFromDisk has a reader served by a goroutine that may read the disk, which then sends
+// it back to its loop.
+func (h *hub) serveFromDisk(r *reader) {
+	c := &h.disk
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.waiting = append(c.waiting, r)
+	if c.active < c.most {
+		c.active++
+		h.wg.Go(h.readDisk)
+	}
+}
+
+// readDisk serves waiting readers until there is none.
+func (h *hub) readDisk() {
+	c := &h.disk
+	e, _ := c.spare.Get().(*encoder)
+	if e == nil {
+		e = &encoder{Server: h.Server}
+	}
+	defer c.spare.Put(e)
+	for {
+		r := c.take()
+		if r == nil {
+			return
+		}
+		e.begin(diskSlice)
+		res := e.serve(r, r.stream.View(), false)
+		r.loop.post(task{kind: taskBack, reader: r, result: res})
+	}
+}
+
+// take returns the reader that has waited longest; nil ends the caller.
+func (c *crew) take() *reader {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.waiting) == 0 {
+		c.active--
+		return nil
+	}
+	r := c.waiting[0]
+	c.waiting[0] = nil
+	c.waiting = c.waiting[1:]
+	return r
+}

@@ -1,0 +1,13 @@
+//go:build e2e
+
+package e2e
+
+import "testing"
+
+// TestClient runs the tests of test/client, which start servers of their own.
+func TestClient(t *testing.T) {
+	r := vitest(t, "client", "SNAKREAM_BIN="+binary)
+	if r.Passed == 0 || r.Skipped > 0 {
+		t.Errorf("%d passed, %d failed, %d skipped", r.Passed, r.Failed, r.Skipped)
+	}
+}
