@@ -64,6 +64,7 @@ func (k *keeper) flushOnce(f frozen) error {
 		e.Add = append(e.Add, describe(r, 0, uint64(f.low.LSN)))
 	}
 	if err := k.edit(e); err != nil {
+		k.uninstall(refs)
 		return err
 	}
 	for _, r := range refs {

@@ -257,6 +257,16 @@ func (k *keeper) install(ids []base.SegmentID) ([]*segmentRef, error) {
 	return refs, nil
 }
 
+// uninstall removes segments that the manifest did not take for want of space. After
+// any other error of the manifest nobody knows what is on disk, and they stay.
+func (k *keeper) uninstall(refs []*segmentRef) {
+	for _, r := range refs {
+		r.refs.Add(1)
+		r.dropped.Store(k.s.e.Err() == nil)
+		r.release()
+	}
+}
+
 func (s *shard) openSegment(id base.SegmentID) (*segmentRef, error) {
 	path := s.segPath(id)
 	f, err := s.e.opts.FS.Open(path)

@@ -227,6 +227,7 @@ func (k *keeper) replace(r mergeResult) error {
 		e.Remove = append(e.Remove, ref.seg.ID())
 	}
 	if err := k.edit(e); err != nil {
+		k.uninstall(refs)
 		return err
 	}
 	for _, ref := range r.inputs {

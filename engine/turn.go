@@ -47,7 +47,7 @@ func (s *shard) turn() {
 func (s *shard) stage(ops []*Op, since time.Time) *batch {
 	s.setClock()
 	n, b := 0, (*batch)(nil)
-	if (len(ops) > 0 || s.timers.due(s.now)) && s.admitsWrites() {
+	if s.admitsWrites() && (len(ops) > 0 || s.timers.due(s.now)) {
 		b = s.newBatch()
 		b.since = since
 		s.cur = b
@@ -63,6 +63,9 @@ func (s *shard) stage(ops []*Op, since time.Time) *batch {
 	if full {
 		s.jobs <- b
 		return nil
+	}
+	if 0 < n && n < len(ops) {
+		s.ring() // no sync will: go on with the rest
 	}
 	return b
 }
@@ -316,6 +319,9 @@ func (s *shard) bury(st *Stream, h *core.Head, eff *core.Effects) {
 	}
 	delete(s.byID, h.ID)
 	st.head, st.entry = nil, nil
+	if s.recovering {
+		s.keep.gone(h.ID) // live, the batch's publication says so
+	}
 	if f := eff.Release; f != nil && s.cur != nil {
 		s.cur.upkeep = append(s.cur.upkeep, upkeep{
 			shard: s.e.shards[f.Source.Shard(len(s.e.shards))],

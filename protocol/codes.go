@@ -13,15 +13,14 @@ type CodeInfo struct {
 
 // The codes. They are part of the API: none is ever renamed.
 const (
-	codeMalformedRequest   = "malformed_request"
-	codeRequestTimeout     = "request_timeout"
-	codeBodyTooLarge       = "body_too_large"
-	codeTargetTooLong      = "target_too_long"
-	codeExpectation        = "expectation_failed"
-	codeHeadTooLarge       = "head_too_large"
-	codeTransferCoding     = "transfer_coding_not_supported"
-	codeHTTPVersion        = "http_version_not_supported"
-	codeTooManyConnections = "too_many_connections"
+	codeMalformedRequest = "malformed_request"
+	codeRequestTimeout   = "request_timeout"
+	codeBodyTooLarge     = "body_too_large"
+	codeTargetTooLong    = "target_too_long"
+	codeExpectation      = "expectation_failed"
+	codeHeadTooLarge     = "head_too_large"
+	codeTransferCoding   = "transfer_coding_not_supported"
+	codeHTTPVersion      = "http_version_not_supported"
 
 	codeBadPath            = "bad_path"
 	codeUnknownRoute       = "unknown_route"
@@ -96,7 +95,6 @@ var codes = []CodeInfo{
 	{codeHeadTooLarge, 431, "The head of the request is too large", refused, 0},
 	{codeTransferCoding, 501, "The transfer coding is not supported", unknown, 0},
 	{codeHTTPVersion, 505, "The HTTP version is not supported", unknown, 0},
-	{codeTooManyConnections, 503, "The server has too many connections", refused, 1},
 
 	{codeBadPath, 400, "The path cannot name a stream", refused, 0},
 	{codeUnknownRoute, 404, "There is nothing at this path", refused, 0},

@@ -8,13 +8,32 @@ import (
 	"github.com/snakream/snakream/internal/base"
 )
 
-func TestPaths(t *testing.T) {
-	long := func(n int) string { return strings.Repeat("x", n) }
-	for _, c := range []struct {
-		line           string
-		bucket, stream string
-		code           string
-	}{
+type pathCase struct {
+	line           string
+	bucket, stream string
+	code           string // of the problem, "" for none
+}
+
+func checkPaths(t *testing.T, cases []pathCase) {
+	t.Helper()
+	for _, c := range cases {
+		op := new(Operation)
+		p := Parse(request(c.line), op)
+		switch {
+		case c.code == "" && p != nil:
+			t.Errorf("%.80s: %v", c.line, p)
+		case c.code != "" && (p == nil || p.Code != c.code):
+			t.Errorf("%.80s: %v, want %s", c.line, p, c.code)
+		case c.code == "" && (string(op.Bucket) != c.bucket || string(op.Stream) != c.stream):
+			t.Errorf("%.80s: %q, %q", c.line, op.Bucket, op.Stream)
+		}
+	}
+}
+
+func long(n int) string { return strings.Repeat("x", n) }
+
+func TestPathsV1(t *testing.T) {
+	checkPaths(t, []pathCase{
 		{"GET /v1/stream/mystream", "_default", "mystream", ""},
 		{"GET /v1/stream/a/b/c", "a", "b/c", ""},
 		{"GET /v1/stream/_default", "_default", "_default", ""},
@@ -53,7 +72,11 @@ func TestPaths(t *testing.T) {
 		{"GET /", "", "", codeUnknownRoute},
 		{"GET *", "", "", codeUnknownRoute},
 		{"GET ", "", "", codeUnknownRoute},
+	})
+}
 
+func TestPathsDS(t *testing.T) {
+	checkPaths(t, []pathCase{
 		{"GET /ds/buck/s", "buck", "s", ""},
 		{"GET /ds/a/b%2Fc", "a", "b/c", ""},
 		{"GET /ds/Any%20thing/%73treams", "Any thing", "streams", ""},
@@ -70,7 +93,6 @@ func TestPaths(t *testing.T) {
 		{"GET /ds/buck/a%2F..", "", "", codeBadPath},
 		{"GET /ds/__ds/x", "", "", codeUnknownRoute},
 		{"GET /ds/buck/" + long(1020), "", "", codeBadPath},
-
 		{"PUT /ds/abc/s", "", "", codeBadPath},
 		{"PUT /ds/Buck/s", "", "", codeBadPath},
 		{"PUT /ds/__buck/s", "", "", codeBadPath},
@@ -80,18 +102,7 @@ func TestPaths(t *testing.T) {
 		{"PUT /ds/buck/$x", "", "", codeBadPath},
 		{"PUT /ds/buck/" + long(118), "", "", codeBadPath},
 		{"PUT /ds/buck/" + long(117), "", "", codeBucketNotFound},
-	} {
-		op := new(Operation)
-		p := Parse(request(c.line), op)
-		switch {
-		case c.code == "" && p != nil:
-			t.Errorf("%.80s: %v", c.line, p)
-		case c.code != "" && (p == nil || p.Code != c.code):
-			t.Errorf("%.80s: %v, want %s", c.line, p, c.code)
-		case c.code == "" && (string(op.Bucket) != c.bucket || string(op.Stream) != c.stream):
-			t.Errorf("%.80s: %q, %q", c.line, op.Bucket, op.Stream)
-		}
-	}
+	})
 }
 
 func TestAppendPath(t *testing.T) {

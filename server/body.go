@@ -5,6 +5,8 @@ import (
 	"io"
 	"sync"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/snakream/snakream/server/http1"
 )
 
@@ -49,6 +51,10 @@ func (a *active) release(t *Transport) {
 	}
 	if a.collected != nil && !a.owned && cap(a.collected) <= InlineBody {
 		a.spare = a.collected[:0]
+	}
+	if a.dup >= 0 {
+		_ = unix.Close(a.dup)
+		a.dup = -1
 	}
 	if cap(a.cloned) > maxPooled {
 		a.cloned = nil

@@ -55,16 +55,15 @@ func (x *Exchange) collect(in []byte, inline bool) (rest []byte, more bool) {
 			return in, x.serveCollected(a, in)
 		}
 		x.mu.Lock()
-		if x.dead || x.st != stBody {
-			x.loop = false
-			x.dropBody()
+		if x.dead || x.st != stBody || x.orphan && len(x.pend) == 0 {
 			x.mu.Unlock()
+			x.abandon(a, ErrGone)
 			return nil, false
 		}
 		// Once the peer has ended its side, all that it sent is here and will be read in
 		// any case; else a large body is left in the socket until a goroutine takes it.
 		if inline && a.large() && !finPending(x.fd) {
-			x.st = stReading
+			x.enter(stReading)
 			if x.pause(); x.paused {
 				x.raw = true
 			}
@@ -102,9 +101,9 @@ func (x *Exchange) serveCollected(a *active, rest []byte) bool {
 	return more
 }
 
-// dropBody gives up a body that nobody works on. x.mu is held.
+// dropBody gives up a body that waits for the poller. x.mu is held.
 func (x *Exchange) dropBody() {
-	if x.act != nil && !x.loop && (x.st == stBody || x.st == stLinger || x.dead) {
+	if x.st == stBody && !x.loop && x.act != nil {
 		x.act.release(x.t)
 		x.act = nil
 	}

@@ -172,7 +172,7 @@ func (x *Exchange) served(a *active, rest []byte) bool {
 	if !a.taken {
 		x.act = nil
 	}
-	if x.st == stHandling && !x.promised {
+	if x.st == stHandling && !x.promised && !x.dead {
 		x.t.cfg.Logger.Error("a request was not answered", "target", string(a.req.Target))
 		x.refuse(http.StatusInternalServerError, codeInternal, "The request was not answered.")
 	}
@@ -188,7 +188,7 @@ func (x *Exchange) served(a *active, rest []byte) bool {
 func (x *Exchange) begin(a *active) {
 	x.mu.Lock()
 	x.act = a
-	x.st = stHandling
+	x.enter(stHandling)
 	x.ticket++
 	x.parsed = 0
 	x.deadline = 0
@@ -279,7 +279,7 @@ func (x *Exchange) await(a *active, in []byte) (rest []byte, more bool) {
 	}
 	x.mu.Lock()
 	if !x.dead {
-		x.st = stBody
+		x.enter(stBody)
 		x.expire(x.t.cfg.BodyTimeout)
 		if a.req.Expect && len(in) == 0 {
 			x.write([]byte(http1.Continue), nil)
@@ -296,6 +296,9 @@ func (x *Exchange) unwanted(a *active, in []byte) (rest []byte, more bool) {
 		n := min(a.left, int64(len(in)))
 		x.skip = a.left - n
 		in = in[n:]
+		n = min(x.skip, int64(len(x.pend))) // came meanwhile, if this is not the poller
+		x.skip -= n
+		x.pend = x.pend[n:]
 	}
 	x.mu.Unlock()
 	more = x.served(a, in)

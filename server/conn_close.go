@@ -36,9 +36,9 @@ func (x *Exchange) linger() {
 	if x.dead || x.st == stClosed {
 		return
 	}
-	x.st = stLinger
-	x.pend, x.rest = nil, nil
 	x.dropBody()
+	x.enter(stLinger)
+	x.pend, x.rest = nil, nil
 	if x.orphan {
 		x.cut()
 		return
@@ -92,10 +92,10 @@ func (x *Exchange) closed() (end func()) {
 	if x.st == stParked || x.st == stStreaming {
 		end = x.onEnd
 	}
-	x.count(stClosed)
 	x.dead, x.raw = true, false
 	x.dropBody()
-	x.st, x.fd = stClosed, -1
+	x.enter(stClosed)
+	x.fd = -1
 	x.wakeUp()
 	x.dropKeep()
 	x.pend, x.rest, x.onEnd, x.onWritable = nil, nil, nil, nil

@@ -206,16 +206,16 @@ func (m *model) endDuring(n int, f func() error) bool {
 	if err != nil && !errors.Is(err, errCut) {
 		m.t.Errorf("failed: %v", err)
 	}
-	switch {
-	case !ended && m.rng.IntN(2) == 0:
+	if !ended {
 		return false
-	case left == nil && m.rng.IntN(4) == 0:
+	}
+	switch {
+	case left != nil:
+	case m.rng.IntN(4) == 0: // the power goes, too, after the process has ended
 		left = m.fs.CrashClone(m.rng)
-	case left == nil:
+	default:
 		left = m.fs.Clone()
 	}
-	if ended || m.log == nil {
-		m.fs, m.cfg.FS = left, left
-	}
-	return ended
+	m.fs, m.cfg.FS = left, left
+	return true
 }

@@ -44,10 +44,12 @@ func writeCurrent(fsys vfs.FS, dir string, number uint64) error {
 // nothing yet.
 func prepareCurrent(fsys vfs.FS, dir string, number uint64) error {
 	path := filepath.Join(dir, currentTempName)
-	if err := fsys.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("manifest: remove what is left of %s: %w", path, err)
-	}
 	f, err := fsys.Create(path)
+	if errors.Is(err, fs.ErrExist) { // a crash left it
+		if err = fsys.Remove(path); err == nil {
+			f, err = fsys.Create(path)
+		}
+	}
 	if err != nil {
 		return fmt.Errorf("manifest: create: %w", err)
 	}

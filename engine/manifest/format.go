@@ -141,6 +141,8 @@ const (
 	editLow        = 1
 	segmentRemote  = 1
 	segmentEvicted = 2
+
+	minSegmentBytes = 8
 )
 
 func appendEdit(dst []byte, e *Edit) []byte {
@@ -198,7 +200,9 @@ func decodeEdit(p []byte) (Edit, error) {
 	for i := range e.Remove {
 		e.Remove[i] = base.SegmentID(d.Uvarint())
 	}
-	for range d.Count(maxSegments) {
+	n := d.Count(maxSegments)
+	e.Add = slices.Grow(e.Add, min(n, d.Len()/minSegmentBytes))
+	for range n {
 		g, err := decodeSegment(d)
 		if err != nil {
 			return Edit{}, err
@@ -259,8 +263,10 @@ const (
 
 func encodeCurrent(number uint64, version uint32) []byte {
 	b := fmt.Appendf(nil, "%s%d\n%s\n", currentMagic, version, logName(number))
-	return fmt.Appendf(b, "%016x\n", bin.Sum(b))
+	return appendSumLine(b, bin.Sum(b))
 }
+
+func appendSumLine(dst []byte, sum uint64) []byte { return fmt.Appendf(dst, "%016x\n", sum) }
 
 func decodeCurrent(b []byte, path string) (number uint64, err error) {
 	corrupt := &base.CorruptionError{Path: path, Detail: "not what says which manifest counts"}
@@ -268,7 +274,7 @@ func decodeCurrent(b []byte, path string) (number uint64, err error) {
 		return 0, corrupt
 	}
 	text, sum := b[:len(b)-sumLineBytes], b[len(b)-sumLineBytes:]
-	if fmt.Sprintf("%016x\n", bin.Sum(text)) != string(sum) {
+	if string(appendSumLine(nil, bin.Sum(text))) != string(sum) {
 		return 0, corrupt
 	}
 	first, second, _ := strings.Cut(string(text), "\n")

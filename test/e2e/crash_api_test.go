@@ -133,6 +133,9 @@ func (a answer) receipt(size int) (int, error) {
 
 const plain = "text/plain"
 
+// maxBody is the body limit of tinyLimits.
+const maxBody = 128 << 10
+
 // filler is text of a random length, now and then a long one.
 func filler(rng *rand.Rand) string {
 	n := 10 + rng.IntN(400)

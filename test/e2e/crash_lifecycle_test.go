@@ -242,4 +242,3 @@ func (f *forker) settle() error {
 	f.is, f.open = found, nil
 	return nil
 }
-

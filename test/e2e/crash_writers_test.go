@@ -219,8 +219,9 @@ type jsonProducer struct {
 	rng  *rand.Rand
 	name string
 	next tuple
-	n    int // messages acknowledged
-	open int // messages of the open append
+	n    int    // messages acknowledged
+	open int    // messages of the open append
+	body string // of the open append
 }
 
 func (j *jsonProducer) String() string { return j.name }
@@ -232,15 +233,20 @@ func (j *jsonProducer) setup() error {
 
 func (j *jsonProducer) step() error {
 	j.open = 1 + j.rng.IntN(5)
+	var messages []string
+	for i := range j.open {
+		messages = append(messages, fmt.Sprintf(`{ "n": %d, "filler": %q }`, j.n+i, filler(j.rng)))
+	}
+	j.body = "[" + strings.Join(messages, ",\n") + "]"
+	if len(j.body) > maxBody {
+		j.open = 0
+		return nil
+	}
 	return j.send(http.StatusOK)
 }
 
 func (j *jsonProducer) send(allowed ...int) error {
-	var messages []string
-	for i := range j.open {
-		messages = append(messages, fmt.Sprintf(`{ "n": %d, "filler": %q }`, j.n+i, filler(j.rng)[:10]))
-	}
-	r, err := j.api.do("POST", j.name, "["+strings.Join(messages, ",\n")+"]",
+	r, err := j.api.do("POST", j.name, j.body,
 		append(j.next.headers(j.name), "Content-Type", "application/json")...)
 	if err != nil {
 		return err
