@@ -9,13 +9,15 @@ import (
 // notSentLowat bounds what the kernel queues for a reader that doesn't keep up, in bytes. Its default is some MiB.
 const notSentLowat = 64 << 10
 
+// maxBacklog is how many bytes may be pending when Send is called, against the rule.
+const maxBacklog = 1 << 20
+
 // SendResult says what became of a frame that was given to Exchange.Send.
 type SendResult uint8
 
 const (
 	Sent    SendResult = iota // the socket has taken the whole frame
-	Pending                   // the transport keeps a copy of the rest of it; OnWritable's function will be called
-	Busy                      // not taken: an earlier frame or the head is still pending
+	Pending                   // the transport keeps a copy of the rest; OnWritable's function will be called, do not Send before
 	Gone                      // not taken: the stream has ended, and onEnd has been or will be called
 )
 
@@ -77,25 +79,31 @@ func (x *Exchange) Stream(fields []byte, onEnd func()) bool {
 }
 
 // Send sends one frame of a stream, which is not empty. It does not block, and frame
-// may be shared with other streams or used again when it returns.
+// may be shared with other streams or used again when it returns. A stream to which
+// frames are sent although maxBacklog bytes are pending is cut.
 func (x *Exchange) Send(frame []byte) SendResult {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	switch {
-	case x.dead || x.st != stStreaming:
+	if x.dead || x.st != stStreaming {
 		return Gone
-	case len(x.rest) > 0:
-		return Busy
+	}
+	behind := len(x.rest) > 0 // as a rule, the head
+	if len(x.rest) > maxBacklog {
+		x.t.slow.Add(1)
+		x.cut()
+		return Gone
 	}
 	if err := x.sendFrame(frame); err != nil {
 		x.cut()
 		return Gone
 	}
-	if len(x.rest) > 0 {
+	switch {
+	case len(x.rest) == 0:
+		return Sent
+	case !behind:
 		x.block(unix.EPOLLOUT)
-		return Pending
 	}
-	return Sent
+	return Pending
 }
 
 // sendFrame writes a frame in its chunk, and leaves in rest what the socket doesn't take. x.mu is held.
@@ -111,9 +119,12 @@ func (x *Exchange) sendFrame(frame []byte) error {
 		b.b = append(append(b.b, frame...), tail...)
 		frame, tail = nil, nil
 	}
-	n, err := x.push(b.b, frame, tail)
-	if err != nil {
-		return err
+	var n int
+	if len(x.rest) == 0 {
+		var err error
+		if n, err = x.push(b.b, frame, tail); err != nil {
+			return err
+		}
 	}
 	for _, s := range [...][]byte{b.b, frame, tail} {
 		s, n = advanced(s, n)
@@ -122,12 +133,13 @@ func (x *Exchange) sendFrame(frame []byte) error {
 	return nil
 }
 
-// OnWritable sets what is called when the rest of a pending frame has been sent. f is called on the flush
-// loop, which is not a poller; it may Send and must not block. It holds until the stream ends.
+// OnWritable sets what is called when the rest of a pending frame has been sent. It is
+// called before Stream, or while the stream goes on, and holds until that ends. f is
+// called on the flush loop, which is not a poller; it may Send and must not block.
 func (x *Exchange) OnWritable(f func()) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if x.st == stStreaming {
+	if !x.dead && (x.st == stHandling || x.st == stStreaming) {
 		x.onWritable = f
 	}
 }

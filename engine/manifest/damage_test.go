@@ -17,7 +17,7 @@ func edited(t testing.TB) (*vfstest.MemFS, []State) {
 	mem, m := created(t)
 	states := []State{m.State()}
 	many := Edit{}
-	for id := range base.SegmentID(600) {
+	for id := range base.SegmentID(250) {
 		many.Add = append(many.Add, Segment{ID: id + 1, Size: 1 << 40, MaxStream: 1 << 50})
 	}
 	for _, e := range []Edit{{ReserveSegments: 1000, ReserveStreams: 1 << 20}, many, {Low: &Position{77, 7}, Remove: []base.SegmentID{3}}} {
@@ -56,9 +56,12 @@ func TestEveryFlippedByte(t *testing.T) {
 	}
 	last := all[3]
 	for at := range int64(len(data)) {
-		damaged := mem.CrashClone(nil)
-		must(t, damaged.Corrupt(logPath(testDir, 1), at, func(b []byte) { b[0] ^= 0x41 }))
-		state, err := Read(damaged, testDir)
+		if at >= last[2] && at%61 != 0 { // many zeros, all alike
+			continue
+		}
+		data[at] ^= 0x41
+		state, err := (&log{number: 1}).replay(data, "log")
+		data[at] ^= 0x41
 		inEdit := at < blockBytes
 		for _, f := range all[:3] {
 			inEdit = inEdit || at >= f[0] && at < f[1]
@@ -114,7 +117,7 @@ func TestDamageChangesNothing(t *testing.T) {
 	for name, harm := range map[string]func(*testing.T, *vfstest.MemFS){
 		"CURRENT is missing":      remove(currentName),
 		"the file is missing":     remove(logName(1)),
-		"an edit in the middle":   damage(logName(1), 2*blockBytes+40),
+		"an edit in the middle":   damage(logName(1), 3*blockBytes+40),
 		"the header":              damage(logName(1), 100),
 		"the first edit":          damage(logName(1), blockBytes),
 		"the name in CURRENT":     damage(currentName, 25),

@@ -101,13 +101,14 @@ func decodeHeader(b []byte, path string, number uint64) (seq uint64, err error) 
 
 // encodeFrame returns the blocks of an edit with the given payload.
 func encodeFrame(payload []byte, number, seq uint64) []byte {
+	head := make([]byte, 0, frameBytes)
+	head = bin.AppendU32(head, typeEdit)
+	head = bin.AppendU32(head, uint32(len(payload)))
+	head = bin.AppendU64(head, seq)
+	head = bin.AppendU64(head, bin.Sum(payload))
+	head = bin.AppendU64(head, bin.SumSeeded(number, head))
 	whole := vfs.Aligned(int(frameSize(int64(len(payload)))))
-	b := whole[:0]
-	b = bin.AppendU32(b, typeEdit)
-	b = bin.AppendU32(b, uint32(len(payload)))
-	b = bin.AppendU64(b, seq)
-	b = bin.AppendU64(b, bin.Sum(payload))
-	b = bin.AppendU64(b, bin.SumSeeded(number, b))
+	copy(whole, head)
 	copy(whole[frameBytes:], payload)
 	return whole
 }
