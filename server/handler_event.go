@@ -10,8 +10,13 @@ import (
 // This file is where the words of the protocol and those of the state machine
 // meet: an Operation becomes an Event, an Answer a WriteResult.
 
-// clearEvent forgets the event and the answer of the last request.
+// clearEvent forgets the event and the answer of the last request. An operation
+// that made a fork is not used again, since the engine keeps things in it.
 func (c *call) clearEvent() {
+	if c.eop.Event.Fork != nil {
+		c.eop = engine.Op{User: c}
+		return
+	}
 	c.eop.Event, c.eop.Answer = core.Event{}, core.Answer{}
 	c.eop.Stream, c.eop.Done = nil, nil
 }

@@ -177,7 +177,8 @@ func TestRotation(t *testing.T) {
 func TestLargestRecord(t *testing.T) {
 	l := newLab(t)
 	head := bytes.Repeat([]byte("x"), int(l.log.MaxRecord()))
-	for range 5 {
+	l.batch("small")
+	for range 4 {
 		l.batch(string(head))
 		l.work()
 	}
@@ -204,10 +205,13 @@ func TestLargestRecord(t *testing.T) {
 
 func TestMisusePanics(t *testing.T) {
 	for name, f := range map[string]func(l *lab){
-		"no bytes":             func(l *lab) { l.log.Begin(0) },
-		"more than a file":     func(l *lab) { l.log.Begin(l.log.MaxBatch() + 1) },
-		"more than promised":   func(l *lab) { b, _ := l.log.Begin(60); b.Add(1, []byte("12345"), nil, 0) },
-		"more than a record":   func(l *lab) { b, _ := l.log.Begin(50000); b.Add(1, make([]byte, 40000), nil, 0) },
+		"no bytes":           func(l *lab) { l.log.Begin(0) },
+		"more than a file":   func(l *lab) { l.log.Begin(l.log.MaxBatch() + 1) },
+		"more than promised": func(l *lab) { b, _ := l.log.Begin(60); b.Add(1, []byte("12345"), nil, 0) },
+		"more than a record": func(l *lab) {
+			b, _ := l.log.Begin(l.log.MaxBatch())
+			b.Add(1, make([]byte, l.log.MaxRecord()+1), nil, 0)
+		},
 		"type zero":            func(l *lab) { b, _ := l.log.Begin(60); b.Add(0, nil, nil, 0) },
 		"added after commit":   func(l *lab) { b := l.stage("a"); _ = l.log.Commit(b); b.Add(1, nil, nil, 0) },
 		"committed twice":      func(l *lab) { b := l.stage("a"); _ = l.log.Commit(b); _ = l.log.Commit(b) },

@@ -14,7 +14,7 @@ import (
 const (
 	MinFileBytes     = 64 << 10
 	DefaultFileBytes = 64 << 20
-	MaxFileBytes     = 2 << 30
+	MaxFileBytes     = 4 << 30
 )
 
 // BatchBytes is where a turn should close a batch: it is the sum of RecordBytes,
@@ -39,8 +39,9 @@ type Config struct {
 	Dir string // of this log alone
 
 	// FileBytes is the size of a file: a multiple of 4 KiB within MinFileBytes and
-	// MaxFileBytes; 0 is DefaultFileBytes. One operation fits half a file. It may
-	// differ from the last start's: files in use keep their size.
+	// MaxFileBytes; 0 is DefaultFileBytes. One record fits a file, and may leave
+	// the rest of the one before it unused; so records should stay well below it. It
+	// may differ from the last start's: files in use keep their size.
 	FileBytes int64
 
 	// Spares is how many released files are kept, zeroed, for the next rotations.

@@ -15,7 +15,7 @@ import (
 
 var (
 	crashSeed = flag.Uint64("crashseed", 0, "run only this seed of the crash model")
-	crashRuns = flag.Int("crashruns", 400, "number of histories of the crash model")
+	crashRuns = flag.Int("crashruns", 100, "number of histories of the crash model")
 )
 
 // model is what must be in the log, kept beside it, through one history of starts,

@@ -117,7 +117,7 @@ func (l *Log) NoSpace() bool {
 	return l.noSpace
 }
 
-// MaxRecord returns the largest sum of head and body, in bytes, that Add takes: the
+// MaxRecord returns the largest sum of head and body, in bytes, that Add takes: a
 // record fits a file.
 func (l *Log) MaxRecord() int64 { return l.cfg.maxRecord() }
 

@@ -86,7 +86,7 @@ func TestFileBytesMayChange(t *testing.T) {
 	l.cfg.FileBytes = 2 * MinFileBytes
 	l.reopen(Position{})
 	l.wantReplayed("1/1/1 small|")
-	low := l.batch(strings.Repeat("x", int(l.log.MaxRecord()))) // needs one of the new size
+	low := l.batch(strings.Repeat("x", MinFileBytes)) // needs a file of the new size
 	l.work()
 	l.log.Release(low)
 	l.batch("more")

@@ -68,12 +68,31 @@ func reach(h *Head, ev *Event, env *Env, a *Answer) bool {
 		a.Code = Gone
 	case ev.HasIncarnation && ev.Incarnation != Incarnation(env.History, h.ID):
 		a.Code = IncarnationMismatch
-	case ev.HeaderFault:
+	case ev.HeaderFault || outsized(ev):
 		a.Code = HeaderFault
 	default:
 		return true
 	}
 	return false
+}
+
+// outsized reports what a record could not hold. The front refuses it earlier, by
+// limits of its own; this is for events that come another way, since a record
+// that its decoder refuses would keep the log from being read again.
+func outsized(ev *Event) bool {
+	t := &ev.Producer
+	switch {
+	case t.Set && len(t.ID) == 0, len(t.ID) > record.MaxProducerID, len(ev.StreamSeq) > record.MaxStreamSeq:
+		return true
+	case len(ev.Body) > record.MaxBody, len(ev.Ends) > record.MaxMessages:
+		return true
+	case ev.Op != OpCreate:
+		return false
+	}
+	f := ev.Fork
+	return len(ev.Bucket) > record.MaxName || len(ev.Name) > record.MaxName ||
+		len(ev.ContentType) > record.MaxContentType || len(ev.MediaType) > record.MaxContentType ||
+		f != nil && (len(f.Bucket) > record.MaxName || len(f.Name) > record.MaxName)
 }
 
 func decideDelete(h *Head, ev *Event, env *Env, rec *record.Record, a *Answer) bool {
@@ -148,11 +167,21 @@ func decideAppend(h *Head, ev *Event, env *Env, rec *record.Record, a *Answer) b
 	if ev.HasBody && ev.BodyFault {
 		return a.refuse(BodyFault)
 	}
+	crowded := false
+	if ev.Producer.Set && p == nil {
+		if env.State > env.MaxState {
+			return a.refuse(StateFull)
+		}
+		if crowded = len(h.producers) >= env.MaxProducers; crowded && !forgetIdle(h, env, rec) {
+			return a.refuse(TooManyProducers)
+		}
+	}
 	if env.DiskFull {
 		return a.refuse(DiskFull)
 	}
-	if ev.Producer.Set && p == nil && !makeRoom(h, ev, env, rec, a) {
-		return a.Code == NeedsRoom
+	if crowded {
+		a.Code = NeedsRoom
+		return true
 	}
 	rec.Type = record.TypeAppend
 	fillWrite(h.Next, h.NextRecord, ev, rec, a)
@@ -211,35 +240,27 @@ func admitProducer(ev *Event, p *record.ProducerState, a *Answer) bool {
 	return false
 }
 
-// makeRoom sees to it that a new producer's state fits. It returns false with a
-// refusal, or with NeedsRoom and the record that forgets an idle producer.
-func makeRoom(h *Head, ev *Event, env *Env, rec *record.Record, a *Answer) bool {
-	if env.State > env.MaxState {
-		return a.refuse(StateFull)
-	}
-	if len(h.producers) < env.MaxProducers {
-		return true
-	}
+// forgetIdle makes the record that forgets the producer which has been idle for
+// the longest, if it has been so for long enough. The tuple that closed a stream is
+// never forgotten: a closed stream takes no new producer.
+func forgetIdle(h *Head, env *Env, rec *record.Record) bool {
 	if env.ProducerIdle == 0 || env.Now-h.oldest < env.ProducerIdle {
-		return a.refuse(TooManyProducers)
+		return false
 	}
 	id, at := h.longestIdle()
 	if h.oldest = at; env.Now-at < env.ProducerIdle {
-		return a.refuse(TooManyProducers)
+		return false
 	}
 	rec.Type = record.TypeForget
 	rec.Producer.ID = []byte(id)
-	return a.refuse(NeedsRoom)
+	return true
 }
 
-// longestIdle returns the producer whose newest write is the oldest, the one that
-// closed the stream excepted.
+// longestIdle returns the producer whose newest write is the oldest; of several the
+// first by id, so that every replica names the same.
 func (h *Head) longestIdle() (id string, at base.Millis) {
 	at = math.MaxInt64
 	for k, p := range h.producers {
-		if h.HasClosedBy && k == h.ClosedBy {
-			continue
-		}
 		if p.At < at || p.At == at && k < id {
 			id, at = k, p.At
 		}
@@ -277,7 +298,7 @@ func decideCreate(h *Head, ev *Event, env *Env, rec *record.Record, a *Answer) b
 	switch {
 	case ev.HasIncarnation:
 		return a.refuse(NotFound)
-	case ev.HeaderFault:
+	case ev.HeaderFault || outsized(ev):
 		return a.refuse(HeaderFault)
 	case ev.Fork != nil && ev.Fork.Resolved == nil:
 		return a.refuse(NeedsSource)
@@ -333,8 +354,8 @@ func (h *Head) matches(ev *Event) bool {
 		if f.Bucket != g.Bucket || f.Name != g.Name || f.Sub != g.Sub {
 			return false
 		}
-		same := f.HasOffset == g.HasReqOffset && f.Offset == g.ReqOffset
-		if !same && !(f.HasOffset && !g.HasReqOffset && f.Offset == g.Offset) {
+		switch {
+		case f.HasOffset && f.Offset != g.Offset && f.Offset != g.ReqOffset:
 			return false
 		}
 	}

@@ -12,18 +12,16 @@ func (e *Error) Error() string { return "http1: " + e.Detail }
 
 // Codes of errors.
 const (
-	CodeMalformed      = "malformed_request"
-	CodeTargetTooLong  = "target_too_long"
-	CodeHeadTooLarge   = "head_too_large"
-	CodeVersion        = "http_version_not_supported"
-	CodeCoding         = "transfer_coding_not_supported"
-	CodeExpectation    = "expectation_failed"
-	CodeBodyTooLarge   = "body_too_large"
-	statusMalformed    = 400
-	statusBodyTooLarge = 413
+	CodeMalformed     = "malformed_request"
+	CodeTargetTooLong = "target_too_long"
+	CodeHeadTooLarge  = "head_too_large"
+	CodeVersion       = "http_version_not_supported"
+	CodeCoding        = "transfer_coding_not_supported"
+	CodeExpectation   = "expectation_failed"
+	CodeBodyTooLarge  = "body_too_large"
 )
 
-func malformed(detail string) *Error { return &Error{statusMalformed, CodeMalformed, detail} }
+func malformed(detail string) *Error { return &Error{400, CodeMalformed, detail} }
 
 var (
 	errMethod           = malformed("The request line does not begin with a method and one space.")
@@ -36,7 +34,7 @@ var (
 	errFieldValue       = malformed("A field value has a control character.")
 	errHost             = malformed("There must be exactly one valid Host field.")
 	errContentLength    = malformed("There must be at most one Content-Length, of decimal digits only.")
-	errTransferEncoding = malformed("Transfer-Encoding must occur at most once, and not in HTTP/1.0.")
+	errTransferEncoding = malformed("Transfer-Encoding must occur at most once, not empty, and not in HTTP/1.0.")
 	errLengthAndChunked = malformed("Content-Length and Transfer-Encoding exclude each other.")
 	errChunk            = malformed("The chunked body has a malformed chunk size, extension or end of chunk.")
 	errTrailer          = malformed("The chunked body has a malformed trailer.")
@@ -48,5 +46,5 @@ var (
 	errVersion          = &Error{505, CodeVersion, "Only HTTP/1.1 and HTTP/1.0 are spoken here."}
 	errCoding           = &Error{501, CodeCoding, "The only transfer coding accepted is chunked."}
 	errExpect           = &Error{417, CodeExpectation, "The only expectation that can be met is 100-continue."}
-	errBodyTooLarge     = &Error{statusBodyTooLarge, CodeBodyTooLarge, "The body is larger than this resource takes."}
+	errBodyTooLarge     = &Error{413, CodeBodyTooLarge, "The body is larger than this resource takes."}
 )

@@ -44,7 +44,7 @@ func (r *Request) interpret(m *message, f base.Field) error {
 		}
 	case len("transfer-encoding"):
 		if EqualFold(f.Name, "transfer-encoding") {
-			if m.codings++; m.codings > 1 {
+			if m.codings++; m.codings > 1 || len(f.Value) == 0 {
 				return errTransferEncoding
 			}
 			if !EqualFold(f.Value, "chunked") {
