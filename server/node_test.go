@@ -28,6 +28,21 @@ type node struct {
 	server *Server
 	engine *engine.Engine
 	client *http.Client
+
+	drained bool
+}
+
+// drain drains the server, once.
+func (n *node) drain(within time.Duration) {
+	if n.drained {
+		return
+	}
+	n.drained = true
+	ctx, cancel := context.WithTimeout(context.Background(), within)
+	defer cancel()
+	if err := n.server.Drain(ctx); err != nil {
+		n.t.Logf("drain: %v", err)
+	}
 }
 
 // newNode starts a node; change, if given, adjusts what it is started with.
@@ -65,11 +80,7 @@ func newNode(t testing.TB, change func(*Config, *engine.Options)) *node {
 	n.client = &http.Client{Transport: tr, Timeout: patience}
 	t.Cleanup(func() {
 		tr.CloseIdleConnections()
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-		defer cancel()
-		if err := s.Drain(ctx); err != nil {
-			t.Logf("drain: %v", err)
-		}
+		n.drain(time.Second)
 		if err := <-served; err != nil {
 			t.Errorf("serve: %v", err)
 		}

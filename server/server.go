@@ -106,7 +106,7 @@ func (s *Server) Serve(ln net.Listener) error {
 // Drain stops the server: no more connections, live readers get their last event
 // or answer, spread over a part of the time that is left, requests in flight
 // finish. What is still open at ctx's end is cut. The engine can be closed
-// afterwards.
+// afterwards. It is called once.
 func (s *Server) Drain(ctx context.Context) error {
 	s.phase.Store(phaseDraining)
 	s.hub.drain(ctx)

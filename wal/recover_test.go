@@ -416,7 +416,7 @@ func TestReadErrorIsNoEnd(t *testing.T) {
 }
 
 func TestCreate(t *testing.T) {
-	l := labOn(t, vfstest.New())
+	var l *lab
 	for cut := 0; ; cut++ { // again after each way to be cut off
 		fs := vfstest.New()
 		c := labOn(t, fs)

@@ -34,37 +34,42 @@ type Effects struct {
 func Apply(h *Head, rec *record.Record, eff *Effects) (*Head, error) {
 	*eff = Effects{}
 	if rec.Type == record.TypeCreate {
-		if h != nil {
-			return nil, fmt.Errorf("create of stream %d, which exists", rec.Stream)
-		}
-		return applyCreate(rec, eff), nil
+		return applyCreate(h, rec, eff)
 	}
-	if h == nil {
+	if h == nil || h.ID != rec.Stream {
 		return nil, fmt.Errorf("record of type %d for stream %d, which does not exist", rec.Type, rec.Stream)
+	}
+	if h.Deleted && rec.Type != record.TypeUnpin {
+		return nil, fmt.Errorf("record of type %d for stream %d, which has ended", rec.Type, rec.Stream)
 	}
 	switch rec.Type {
 	case record.TypeAppend:
-		if rec.Offset != h.Next || h.Closed || h.Deleted {
-			return nil, fmt.Errorf("append to stream %d at %d, which stands at %d (closed %t, deleted %t)", h.ID, rec.Offset, h.Next, h.Closed, h.Deleted)
+		if rec.Offset != h.Next || h.Closed {
+			return nil, fmt.Errorf("append to stream %d at %d, which stands at %d (closed %t)", h.ID, rec.Offset, h.Next, h.Closed)
 		}
 		h.write(rec, eff)
 	case record.TypeTouch:
 		h.Touched = max(h.Touched, rec.At)
 		eff.State = true
 	case record.TypeForget:
-		delete(h.producers, string(rec.Producer.ID))
+		if !h.dropProducer(string(rec.Producer.ID)) {
+			return nil, fmt.Errorf("stream %d forgets producer %q, which it does not know", h.ID, rec.Producer.ID)
+		}
 		eff.ProducerID = rec.Producer.ID
 	case record.TypeDelete:
 		h.Deleted = true
-		h.producers = nil
+		h.producers, h.idBytes = nil, 0
 		h.settle(eff)
 	case record.TypePin:
-		if h.pins == nil {
-			h.pins = map[base.StreamID]base.Offset{}
+		if rec.ForkOffset > h.Next {
+			return nil, fmt.Errorf("fork %d pins stream %d up to %d, which stands at %d", rec.ForkID, h.ID, rec.ForkOffset, h.Next)
 		}
-		h.pins[rec.ForkID] = rec.ForkOffset
+		h.AddPin(rec.ForkID, rec.ForkOffset)
 		eff.Pin, eff.PinOffset = rec.ForkID, rec.ForkOffset
 	case record.TypeUnpin:
+		if _, ok := h.pins[rec.ForkID]; !ok {
+			return nil, fmt.Errorf("stream %d has no pin of fork %d", h.ID, rec.ForkID)
+		}
 		delete(h.pins, rec.ForkID)
 		eff.Pin, eff.PinRemoved = rec.ForkID, true
 		if h.Deleted {
@@ -76,14 +81,20 @@ func Apply(h *Head, rec *record.Record, eff *Effects) (*Head, error) {
 	return h, nil
 }
 
-func applyCreate(rec *record.Record, eff *Effects) *Head {
-	h := &Head{Fixed: &Fixed{ID: rec.Stream, Config: *rec.Config}}
+func applyCreate(h *Head, rec *record.Record, eff *Effects) (*Head, error) {
+	if h != nil {
+		return nil, fmt.Errorf("create of stream %d in the place of stream %d", rec.Stream, h.ID)
+	}
+	h = &Head{Fixed: &Fixed{ID: rec.Stream, Config: *rec.Config}}
 	if f := rec.Config.Fork; f != nil {
 		h.Next, h.NextRecord = f.Offset, f.Record
 	}
+	if rec.Offset != h.Next {
+		return nil, fmt.Errorf("create of stream %d at %d, which begins at %d", h.ID, rec.Offset, h.Next)
+	}
 	eff.Config = true
 	h.write(rec, eff)
-	return h
+	return h, nil
 }
 
 // write is the one place where data, closure, Stream-Seq and producer move, together.
@@ -134,6 +145,16 @@ func (h *Head) AddProducer(id string, p *record.ProducerState) {
 		h.producers = map[string]*record.ProducerState{}
 	}
 	h.producers[id] = p
+	h.idBytes += len(id)
+}
+
+func (h *Head) dropProducer(id string) bool {
+	if h.producers[id] == nil {
+		return false
+	}
+	delete(h.producers, id)
+	h.idBytes -= len(id)
+	return true
 }
 
 // AddPin puts back a pin's row.

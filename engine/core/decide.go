@@ -302,6 +302,8 @@ func decideCreate(h *Head, ev *Event, env *Env, rec *record.Record, a *Answer) b
 		return a.refuse(HeaderFault)
 	case ev.Fork != nil && ev.Fork.Resolved == nil:
 		return a.refuse(NeedsSource)
+	case ev.Producer.Set && ev.Producer.Seq != 0:
+		return a.refuse(SequenceGap) // nobody is known yet
 	case ev.BodyFault:
 		return a.refuse(BodyFault)
 	case env.State > env.MaxState:
@@ -351,14 +353,19 @@ func (h *Head) matches(ev *Event) bool {
 		if f.InheritLife {
 			ttl, expires = g.TTL, g.ExpiresAt
 		}
-		if f.Bucket != g.Bucket || f.Name != g.Name || f.Sub != g.Sub {
-			return false
-		}
-		switch {
-		case f.HasOffset && f.Offset != g.Offset && f.Offset != g.ReqOffset:
+		if f.Bucket != g.Bucket || f.Name != g.Name || f.Sub != g.Sub || !sameStart(f, g) {
 			return false
 		}
 	}
 	inherit := f != nil && f.InheritType
 	return ev.Close == h.Closed && ttl == h.TTL && expires == h.ExpiresAt && (inherit || string(ev.MediaType) == h.MediaType)
+}
+
+// sameStart compares where two requests wanted a fork to begin. The first one's
+// silence meant the tail that it found, and may be spelled out by its repeat.
+func sameStart(f *ForkSpec, g *record.Fork) bool {
+	if g.HasReqOffset {
+		return f.HasOffset && f.Offset == g.ReqOffset
+	}
+	return !f.HasOffset || f.Offset == g.Offset
 }

@@ -35,6 +35,7 @@ type Head struct {
 	*Fixed
 	record.State
 	producers map[string]*record.ProducerState
+	idBytes   int // of all producers' ids
 	pins      map[base.StreamID]base.Offset
 	oldest    base.Millis // no producer's newest write is older
 }
@@ -76,8 +77,11 @@ const (
 
 // Bytes estimates the memory that the head takes.
 func (h *Head) Bytes() int64 {
-	n := headBytes + 2*(len(h.Bucket)+len(h.Name)) + len(h.ContentType) + len(h.Seq) + pinBytes*len(h.pins)
-	return int64(n + producerBytes*len(h.producers))
+	n := headBytes + 2*(len(h.Bucket)+len(h.Name)) + len(h.ContentType) + len(h.Seq) + len(h.ClosedBy)
+	if f := h.Fork; f != nil {
+		n += len(f.Bucket) + len(f.Name)
+	}
+	return int64(n + pinBytes*len(h.pins) + producerBytes*len(h.producers) + h.idBytes)
 }
 
 // Incarnation returns what the header Stream-Incarnation says of a stream: the

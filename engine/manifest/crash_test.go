@@ -21,7 +21,7 @@ type crash struct {
 // A power cut before any operation leaves every edit that Apply returned nil for,
 // the one under way wholly or not at all, and a manifest that goes on.
 func TestPowerCuts(t *testing.T) {
-	for range 5 {
+	for range 3 {
 		seed := rand.Uint64()
 		rng := rand.New(rand.NewPCG(seed, 0))
 		for i, c := range powerCuts(t, rng, 40) {
@@ -36,7 +36,7 @@ func powerCuts(t *testing.T, rng *rand.Rand, edits int) (crashes []crash) {
 	must(t, mem.MkdirAll(testDir))
 	states, isCreated := []State{}, false
 	cut := func(op vfstest.Op) error {
-		for range 3 {
+		for range 2 {
 			crashes = append(crashes, crash{mem.CrashClone(rng), op, states, isCreated})
 		}
 		return nil

@@ -1,6 +1,7 @@
 package manifest
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -199,15 +200,14 @@ func laterEdit(data []byte, from int64, number, seq uint64) (at int64, ok bool) 
 
 // dirtyEnd returns the end of the last block from from on that is not zero.
 func dirtyEnd(data []byte, from int64) int64 {
-	for end := int64(len(data)); end > from; end -= blockBytes {
-		for _, c := range data[end-blockBytes : end] {
-			if c != 0 {
-				return end
-			}
-		}
+	end := int64(len(data))
+	for end > from && bytes.Equal(data[end-blockBytes:end], zeroBlock[:]) {
+		end -= blockBytes
 	}
-	return from
+	return end
 }
+
+var zeroBlock [blockBytes]byte
 
 // secure writes the last edit again, zeros behind it, and syncs both.
 func (l *log) secure() error {

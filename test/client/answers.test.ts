@@ -44,7 +44,7 @@ describe(`appends`, () => {
     await create(url)
     expect((await post(url, `x`, undefined, producer(`p`, 0, 0))).status).toBe(200)
     const close = { "Stream-Closed": `true`, ...producer(`p`, 0, 1) }
-    const first = await put(daemon.fresh()).then(() => fetch(url, { method: `POST`, headers: close }))
+    const first = await fetch(url, { method: `POST`, headers: close })
     expect(first.status).toBe(204)
     expectHeaders(first, { "Stream-Closed": `true`, "Stream-Next-Offset": offset(1) })
     expect((await fetch(url, { method: `POST`, headers: close })).status).toBe(204)

@@ -216,11 +216,16 @@ func (r *Record) check(body []byte) error {
 	case len(body) > MaxBody:
 		return fmt.Errorf("body of %d bytes is longer than %d", len(body), MaxBody)
 	case r.Type == TypeCreate && r.Config == nil:
-		return fmt.Errorf("create record without a configuration")
+		return fmt.Errorf("create record with an impossible configuration")
+	case (r.Producer.Set || r.Type == TypeForget) && len(r.Producer.ID) == 0:
+		return fmt.Errorf("record of type %d with a producer without an id", r.Type)
+	case (r.Type == TypePin || r.Type == TypeUnpin) && r.ForkID == 0:
+		return fmt.Errorf("record of type %d names no fork", r.Type)
 	}
 	return nil
 }
 
+// decodeConfig returns nil for flags that nobody has defined and a fork of nothing.
 func decodeConfig(d *bin.Decoder) *Config {
 	c := &Config{
 		Bucket:      d.String(MaxName),
@@ -243,7 +248,7 @@ func decodeConfig(d *bin.Decoder) *Config {
 		k.Sub = d.Uvarint()
 		k.TTL, k.ExpiresAt = d.Varint(), base.Millis(d.Varint())
 		c.Fork = k
-		if g&^forkKnown != 0 {
+		if g&^forkKnown != 0 || k.Source == 0 {
 			return nil
 		}
 	}

@@ -67,11 +67,13 @@ func ParseKey(key []byte) (kind RowKind, fork base.StreamID, producer []byte, er
 	case len(key) == 1 && key[0] == keyState:
 		return RowState, 0, nil, nil
 	case len(key) == 9 && key[0] == keyPin:
-		return RowPin, base.StreamID(binary.BigEndian.Uint64(key[1:])), nil, nil
-	case len(key) > 1 && key[0] == keyProducer:
+		if fork = base.StreamID(binary.BigEndian.Uint64(key[1:])); fork != 0 {
+			return RowPin, fork, nil, nil
+		}
+	case len(key) > 1 && len(key) <= 1+MaxProducerID && key[0] == keyProducer:
 		return RowProducer, 0, key[1:], nil
 	}
-	return 0, 0, nil, fmt.Errorf("unknown row key %q", key)
+	return 0, 0, nil, fmt.Errorf("unknown row key %.32q", key)
 }
 
 // AppendRow appends the value of a stream's row "c".
@@ -85,7 +87,7 @@ func DecodeConfig(value []byte) (*Config, error) {
 		return nil, fmt.Errorf("configuration row: %w", err)
 	}
 	if c == nil {
-		return nil, fmt.Errorf("configuration row with unknown flags")
+		return nil, fmt.Errorf("configuration row with unknown flags or a fork of no stream")
 	}
 	return c, nil
 }
