@@ -31,7 +31,8 @@ type Engine struct {
 	quit  chan struct{} // ends the goroutines below
 	wg    sync.WaitGroup
 	disks sync.WaitGroup // the disk goroutines
-	forks sync.WaitGroup // chains under way
+	forks chains
+	close func() error // once
 	rings []chan struct{}
 
 	recovery time.Duration
@@ -50,6 +51,7 @@ func Open(dir string, o Options) (*Engine, error) {
 	begin := time.Now()
 	o = o.withDefaults()
 	e := &Engine{opts: o, dir: dir, failed: make(chan struct{}), quit: make(chan struct{})}
+	e.close = sync.OnceValue(e.shutDown)
 	if o.Ring == nil {
 		e.opts.Ring = e.ringHost
 	}
@@ -151,9 +153,11 @@ func (e *Engine) fail(err error) {
 
 // Close stops the engine. Operations that have been taken are answered first; what
 // is not in segments yet stays in the log. The host must go on running turns until
-// Close returns.
-func (e *Engine) Close() error {
-	e.forks.Wait()
+// Close returns. Again is no harm.
+func (e *Engine) Close() error { return e.close() }
+
+func (e *Engine) shutDown() error {
+	e.forks.end()
 	for _, s := range e.shards {
 		s.drain()
 	}
@@ -176,7 +180,7 @@ func (s *shard) drain() {
 		if idle || s.e.Err() != nil {
 			s.closed = true
 		}
-		over := s.closed
+		over := s.closed && !s.turning
 		s.mu.Unlock()
 		if over {
 			return
@@ -211,7 +215,7 @@ func (s *shard) close() error {
 	if s.log != nil {
 		errs = append(errs, s.log.Close())
 	}
-	if rs := s.reads.Load(); rs != nil {
+	if rs := s.reads.Swap(nil); rs != nil {
 		rs.release()
 	}
 	return errors.Join(errs...)

@@ -17,8 +17,9 @@ var (
 // Errors of Submit: the operation has not been taken and Done will not be called.
 var (
 	ErrOverloaded = errors.New("too many operations are waiting")
-	ErrClosed     = errors.New("the engine is closed")
+	ErrClosed     = errors.New("the engine is closed") // of reads too
 	ErrFailed     = errors.New("the log has failed")
+	ErrInvalid    = errors.New("invalid operation") // its owner is at fault
 )
 
 // Errors of reads.

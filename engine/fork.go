@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"sync"
+
 	"github.com/snakream/snakream/engine/core"
 	"github.com/snakream/snakream/internal/base"
 	"github.com/snakream/snakream/wal/record"
@@ -12,60 +14,78 @@ import (
 // finds a pin whose id the fork's shard doesn't hold may drop it, and a start does.
 // A chain runs to its end whatever becomes of its request (design §2).
 
-func (e *Engine) submitFork(o *Op) error {
-	select {
-	case <-e.quit:
-		return ErrClosed
-	default:
+// chains counts the chains under way, and takes no more once Close has begun.
+type chains struct {
+	mu    sync.Mutex
+	ended bool
+	wg    sync.WaitGroup
+}
+
+// start runs f on a goroutine of its own, or is false.
+func (c *chains) start(f func()) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.ended {
+		c.wg.Go(f)
 	}
-	e.forks.Go(func() {
-		done := o.Done
-		err := e.fork(o)
-		if err != nil && e.Err() != nil {
+	return !c.ended
+}
+
+// end waits for the chains under way.
+func (c *chains) end() {
+	c.mu.Lock()
+	c.ended = true
+	c.mu.Unlock()
+	c.wg.Wait()
+}
+
+func (e *Engine) submitFork(o *Op) error {
+	started := e.forks.start(func() {
+		a, err := e.fork(o.Event)
+		switch {
+		case err != nil && e.Err() != nil:
 			return // the log has failed: nothing is answered any more
+		case err != nil:
+			a = core.Answer{Code: core.Overloaded}
 		}
-		if err != nil {
-			o.Answer = core.Answer{Code: core.Overloaded}
-		}
-		o.Done = done
-		done(o)
+		o.Answer = a
+		o.Done(o)
 	})
+	if !started {
+		return ErrClosed
+	}
 	return nil
 }
 
-// fork carries out the chain; the answer is in o.
-func (e *Engine) fork(o *Op) error {
-	ev := &o.Event
+// fork carries out the chain. The event and its ForkSpec are copies: the owner's
+// stay as they were, so that he may submit them again.
+func (e *Engine) fork(ev core.Event) (core.Answer, error) {
+	spec := *ev.Fork
+	ev.Fork = &spec
+	o := &Op{Event: ev}
 	if err := e.createOp(o); err != nil || o.Answer.Code != core.NeedsSource {
-		return err
+		return o.Answer, err
 	}
-	view, code, err := e.source(ev.Fork)
+	view, code, err := e.source(&spec)
 	if err != nil || code != 0 {
-		o.Answer = core.Answer{Code: code}
-		return err
+		return core.Answer{Code: code}, err
 	}
-	f, code, err := e.resolve(view, ev)
+	f, code, err := e.resolve(view, &ev)
 	if err != nil || code != 0 {
-		o.Answer = core.Answer{Code: code}
-		return err
+		return core.Answer{Code: code}, err
 	}
-	key := appendKey(nil, ev.Bucket, ev.Name)
-	id, ok := e.shardOf(key).takeID()
+	id, ok := e.shardOf(appendKey(nil, ev.Bucket, ev.Name)).takeID()
 	if !ok {
-		return ErrOverloaded
+		return core.Answer{}, ErrOverloaded
 	}
 	pin := &Op{Event: core.Event{Op: core.OpPin, Stream: view.ID, ForkID: id, ForkOffset: f.Offset}}
 	home := e.shards[view.ID.Shard(len(e.shards))]
-	if err := e.doAt(home, pin); err != nil {
-		return err
+	if err := e.doAt(home, pin); err != nil || !pin.Answer.Code.OK() {
+		return core.Answer{Code: pin.Answer.Code}, err
 	}
-	if !pin.Answer.Code.OK() {
-		o.Answer = core.Answer{Code: pin.Answer.Code}
-		return nil
-	}
-	ev.Stream, ev.Fork.Resolved = id, f
-	if ev.Fork.InheritType {
-		ev.ContentType, ev.MediaType, ev.JSON = view.ContentType, []byte(view.MediaType), view.JSON
+	o.Event.Stream, spec.Resolved = id, f
+	if spec.InheritType {
+		o.Event.ContentType, o.Event.MediaType, o.Event.JSON = view.ContentType, []byte(view.MediaType), view.JSON
 	}
 	var of []ancestor
 	if view.inc != nil {
@@ -76,7 +96,7 @@ func (e *Engine) fork(o *Op) error {
 	if err != nil || o.Answer.Code != core.Created {
 		home.ask(core.Event{Op: core.OpUnpin, Stream: view.ID, ForkID: id})
 	}
-	return err
+	return o.Answer, err
 }
 
 // createOp submits the create itself and waits.

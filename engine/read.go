@@ -107,8 +107,8 @@ func (st *Step) Release() {
 // pins them in st. A step may end earlier: where a fork's own bytes begin, for
 // example. to must not be beyond v.Next. It touches no disk.
 //
-// ErrStale says that v has been overtaken; a *base.CorruptionError that the bytes
-// are missing though nothing explains it.
+// ErrStale says that v has been overtaken, ErrClosed that the engine is closed; a
+// *base.CorruptionError that the bytes are missing though nothing explains it.
 func (e *Engine) Read(v *View, from, to base.Offset, maxBytes int, st *Step) error {
 	st.Release()
 	st.start, st.end = from, from
@@ -122,7 +122,9 @@ func (e *Engine) Read(v *View, from, to base.Offset, maxBytes int, st *Step) err
 	id, end, _ := v.owner(from)
 	to = min(to, end)
 	sh := e.shards[id.Shard(len(e.shards))]
-	st.rs = sh.acquire()
+	if st.rs = sh.acquire(); st.rs == nil {
+		return ErrClosed
+	}
 	for pos := from; pos < to; {
 		next, err := st.plan(id, pos, to)
 		if err != nil {
@@ -290,6 +292,9 @@ func (e *Engine) atRun(v *View, off base.Offset, mem bool, f func(bounds) error)
 	}
 	id, end, endRecord := v.owner(off)
 	rs := e.shards[id.Shard(len(e.shards))].acquire()
+	if rs == nil {
+		return ErrClosed
+	}
 	defer rs.release()
 	if r, upto := rs.run(id, off); r != nil {
 		return f(memoryBounds(rs, r, id, min(upto, end), endRecord))

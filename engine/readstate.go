@@ -60,10 +60,14 @@ func (g *generation) release() {
 	}
 }
 
-// acquire returns the present read state, which must be released.
+// acquire returns the present read state, which must be released, or nil when the
+// engine is closed.
 func (s *shard) acquire() *readState {
 	for {
 		rs := s.reads.Load()
+		if rs == nil {
+			return nil
+		}
 		for n := rs.refs.Load(); n > 0; n = rs.refs.Load() {
 			if rs.refs.CompareAndSwap(n, n+1) {
 				return rs

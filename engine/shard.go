@@ -26,13 +26,14 @@ type shard struct {
 	names nameTable
 
 	// The mailbox and the hand-over of batches, guarded by mu.
-	mu     sync.Mutex
-	box    []*Op
-	since  time.Time // when the first of box came
-	rung   bool      // a turn will come
-	busy   bool      // a batch is with the disk goroutine
-	done   *batch    // durable, not yet retired
-	closed bool
+	mu      sync.Mutex
+	box     []*Op
+	since   time.Time // when the first of box came
+	rung    bool      // a turn will come
+	turning bool      // a turn is under way
+	busy    bool      // a batch is with the disk goroutine
+	done    *batch    // durable, not yet retired
+	closed  bool      // nothing is staged any more
 
 	// The turn's.
 	turnState
@@ -166,6 +167,8 @@ func (s *shard) disk() {
 		begin := time.Now()
 		if err := s.log.Commit(b.log); err != nil {
 			s.e.fail(err)
+		}
+		if s.e.Err() != nil {
 			continue // nothing of this batch, or of a later one, is acknowledged
 		}
 		s.publish(b)

@@ -101,6 +101,9 @@ func (e *Engine) Stats() Stats {
 		t.MailboxOps += int64(len(s.box))
 		s.mu.Unlock()
 		rs := s.acquire()
+		if rs == nil {
+			continue
+		}
 		t.Segments += int64(len(rs.segs))
 		t.IndexEntries += int64(rs.tree.Len())
 		for _, r := range rs.segs {

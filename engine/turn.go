@@ -17,10 +17,10 @@ import (
 // answers, the dearest part of an append, are written while the disk works.
 func (s *shard) turn() {
 	s.mu.Lock()
-	s.rung = false
+	s.rung, s.turning = false, true
 	d := s.done
 	s.done = nil
-	idle := !s.busy && !s.closed
+	idle := !s.busy && !s.closed && s.e.Err() == nil
 	var ops []*Op
 	since := s.since
 	if idle {
@@ -39,6 +39,9 @@ func (s *shard) turn() {
 		s.free = append(s.free, refused)
 	}
 	s.note()
+	s.mu.Lock()
+	s.turning = false
+	s.mu.Unlock()
 }
 
 // stage decides as many of ops as one batch takes and hands it to the disk

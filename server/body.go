@@ -88,11 +88,12 @@ func (a *active) own() {
 // present looks for the whole body at the beginning of in. It returns how much of in it
 // takes, and false if it isn't wholly there or is too large to be served on a poller.
 func (a *active) present(in []byte) (used int, ok bool, err error) {
+	if a.collected != nil {
+		a.spare = a.collected[:0]
+	}
+	a.body, a.collected, a.left, a.chunks = nil, nil, 0, http1.Chunked{Max: InlineBody}
 	switch {
 	case a.req.Chunked:
-		if a.chunks = (http1.Chunked{Max: InlineBody}); len(in) == 0 {
-			return 0, false, nil
-		}
 		a.collected = a.spare[:0]
 		if used, err = a.decode(in); err != nil || !a.chunks.Done() {
 			a.spare, a.collected, a.chunks = a.collected[:0], nil, http1.Chunked{}

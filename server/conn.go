@@ -99,7 +99,7 @@ func (x *Exchange) receive(in []byte) {
 // worthParsing reports whether pend, to which in was added, may have become a whole head. So
 // that a head in single bytes is not parsed for each of them: when a line ends, or pend has doubled.
 func (x *Exchange) worthParsing(in []byte) bool {
-	return slices.Contains(in, '\n') || len(x.pend) >= 2*x.parsed
+	return slices.Contains(in, '\n') || len(x.pend) >= 2*x.parsed || len(x.pend) > x.t.limits.Head
 }
 
 // again handles the requests that waited for an answer. x.loop is set.

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Snakream itself. The binary is $SNAKREAM_BIN, by default bin/snakream of this tree.
+# Snakream itself. The binary is $BENCH_SNAKREAM, by default bin/snakream of this tree.
 #   snakream.sh install
 #   snakream.sh run DATA_DIR PORT ADMIN_PORT [FLAG…]     in the foreground
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
-bin=${SNAKREAM_BIN:-$root/bin/snakream}
+bin=${BENCH_SNAKREAM:-$root/bin/snakream}
 case ${1:-} in
 install) make -C "$root" build ;;
 run)

@@ -63,13 +63,13 @@ func storage(c *config) []setting {
 	e := &c.Engine
 	return []setting{
 		{"shards", "0", "independent logs; fixed when the directory is created; 0 = by cores", count(&e.Shards, 0, 256)},
-		{"wal-file-bytes", "64MiB", "size of one file of the log; an operation fits half of it", size(&e.WALFileBytes, 64<<10, 4<<30)},
-		{"memtable-bytes", "64MiB", "data kept in memory before it is flushed to a segment", size(&e.MemtableBytes, 64<<10, 16<<30)},
-		{"wal-max-bytes", "256MiB", "log that a memtable may pin before it is flushed", size(&e.WALMaxBytes, 64<<10, 64<<30)},
-		{"segment-max-bytes", "256MiB", "largest segment that a merge makes", size(&e.SegmentMaxBytes, 64<<10, 64<<30)},
+		{"wal-file-bytes", "64MiB", "size of one file of the log; an operation fits half of it", size(&e.WALFileBytes, 1, math.MaxInt64)},
+		{"memtable-bytes", "64MiB", "data kept in memory before it is flushed to a segment", size(&e.MemtableBytes, 1, math.MaxInt64)},
+		{"wal-max-bytes", "256MiB", "log that a memtable may pin before it is flushed", size(&e.WALMaxBytes, 1, math.MaxInt64)},
+		{"segment-max-bytes", "256MiB", "largest segment that a merge makes", size(&e.SegmentMaxBytes, 1, math.MaxInt64)},
 		{"max-producers-per-stream", "4096", "idempotent producers that a stream remembers", count(&e.MaxProducers, 1, 1<<20)},
 		{"producer-idle-expiry", "168h", "idle time after which a producer may be forgotten to make room; 0 = never", span(&e.ProducerIdle, 0, 10*365*24*time.Hour)},
-		{"max-state-bytes", "1GiB", "memory for stream heads, producers and index; 429 beyond", size(&e.MaxStateBytes, 1<<20, math.MaxInt64)},
+		{"max-state-bytes", "1GiB", "memory for stream heads, producers and index; 429 beyond", size(&e.MaxStateBytes, 1, math.MaxInt64)},
 		{"min-free-disk", "0", "free space below which writes get 507; 0 = two segments, a memtable and two log files a shard", orDefault(&e.MinFreeDisk, size(&e.MinFreeDisk, 1<<20, math.MaxInt64))},
 		{"erase-within", "1h", "time within which deleted data is gone from the disk", span(&e.EraseWithin, time.Second, 365*24*time.Hour)},
 	}

@@ -114,7 +114,9 @@ func (h *Head) write(rec *record.Record, eff *Effects) {
 			p = &record.ProducerState{}
 			h.AddProducer(string(t.ID), p)
 		}
-		*p = record.ProducerState{Epoch: t.Epoch, Seq: t.Seq, Start: start, End: h.Next, StartRecord: n, At: rec.At}
+		*p = record.ProducerState{
+			Epoch: t.Epoch, Seq: t.Seq, Start: start, End: h.Next, StartRecord: n, EndRecord: h.NextRecord, At: rec.At,
+		}
 		eff.ProducerID, eff.Producer = t.ID, p
 	}
 	if rec.Close {

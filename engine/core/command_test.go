@@ -28,7 +28,7 @@ import (
 //	state                                  the bytes of all heads
 //
 // WRITE is body=A|B (two messages), close, producer=ID/EPOCH/SEQ, seq=S, incarnation=N,
-// header-fault, body-fault. A value in quotes is a Go string.
+// header-fault, body-fault; type is text/plain unless it is given or a fork's. A value in quotes is a Go string.
 func (w *world) dispatch(a *arguments) (string, error) {
 	switch a.verb {
 	case "set":
@@ -169,7 +169,11 @@ func (w *world) event(a *arguments) (*Event, error) {
 func writeOf(ev *Event, a *arguments) error {
 	ev.BodyFault = a.has("body-fault")
 	ev.Close = a.has("close")
-	if t, ok := a.get("type"); ok {
+	t, ok := a.get("type")
+	if _, fork := a.values["from"]; !ok && !fork && (ev.Op == OpCreate || a.has("body")) {
+		t, ok = "text/plain", true
+	}
+	if ok {
 		media, _, _ := strings.Cut(t, ";")
 		ev.MediaType = []byte(strings.ToLower(media))
 		ev.JSON = string(ev.MediaType) == "application/json"
@@ -399,7 +403,7 @@ func show(h *Head) string {
 	}
 	for _, id := range slices.Sorted(maps.Keys(h.producers)) {
 		p := h.producers[id]
-		fmt.Fprintf(&b, "producer %s %d/%d bytes [%d, %d) from record %d at %d\n", id, p.Epoch, p.Seq, p.Start, p.End, p.StartRecord, p.At)
+		fmt.Fprintf(&b, "producer %s %d/%d bytes [%d, %d) records [%d, %d) at %d\n", id, p.Epoch, p.Seq, p.Start, p.End, p.StartRecord, p.EndRecord, p.At)
 	}
 	for _, id := range slices.Sorted(maps.Keys(h.pins)) {
 		fmt.Fprintf(&b, "pinned by #%d up to %d\n", id, h.pins[id])

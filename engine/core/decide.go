@@ -185,6 +185,9 @@ func decideAppend(h *Head, ev *Event, env *Env, rec *record.Record, a *Answer) b
 	}
 	rec.Type = record.TypeAppend
 	fillWrite(h.Next, h.NextRecord, ev, rec, a)
+	if p != nil && ev.Producer.Epoch > p.Epoch {
+		a.HasReplaced, a.ReplacedEpoch, a.ReplacedSeq = true, p.Epoch, p.Seq
+	}
 	if a.Code = Appended; !ev.HasBody {
 		a.Code, a.HasStart = Closed, false
 	}
@@ -198,9 +201,7 @@ func afterClosure(h *Head, ev *Event, p *record.ProducerState, a *Answer) Code {
 	case !t.Set && !ev.HasBody && ev.Close:
 		return Closed
 	case t.Set && h.HasClosedBy && string(t.ID) == h.ClosedBy && t.Epoch == h.ClosedEpoch && t.Seq == h.ClosedSeq:
-		if p != nil && p.Epoch == t.Epoch && p.Seq == t.Seq && p.End > p.Start {
-			a.Start, a.HasStart, a.StartRecord = p.Start, true, p.StartRecord
-		}
+		a.repeat(t.Seq, p) // p is there: nobody is forgotten once the stream is closed
 		return Duplicate
 	case t.Set && p != nil && t.Epoch == p.Epoch && t.Seq <= p.Seq:
 		return ClosedDuplicate
@@ -221,16 +222,10 @@ func admitProducer(ev *Event, p *record.ProducerState, a *Answer) bool {
 	case t.Epoch > p.Epoch && t.Seq != 0:
 		a.Code = EpochNeedsSeqZero
 	case t.Epoch > p.Epoch:
-		a.HasReplaced, a.ReplacedEpoch, a.ReplacedSeq = true, p.Epoch, p.Seq
 		return true
 	case t.Seq <= p.Seq:
-		// The newest write gets its own receipt again; of an older one only the end
-		// of the newest is still known.
 		a.Code = Duplicate
-		a.Next = p.End
-		if t.Seq == p.Seq && p.End > p.Start {
-			a.Start, a.HasStart, a.StartRecord = p.Start, true, p.StartRecord
-		}
+		a.repeat(t.Seq, p)
 	case t.Seq > p.Seq+1:
 		a.ExpectedSeq = p.Seq + 1
 		a.Code = SequenceGap
@@ -238,6 +233,15 @@ func admitProducer(ev *Event, p *record.ProducerState, a *Answer) bool {
 		return true
 	}
 	return false
+}
+
+// repeat gives the newest write of a producer its own receipt again. Of an older
+// one only the end of the newest is still known.
+func (a *Answer) repeat(seq uint64, p *record.ProducerState) {
+	a.Next, a.NextRecord = p.End, p.EndRecord
+	if seq == p.Seq && p.End > p.Start {
+		a.Start, a.HasStart, a.StartRecord = p.Start, true, p.StartRecord
+	}
 }
 
 // forgetIdle makes the record that forgets the producer which has been idle for

@@ -174,8 +174,8 @@ func (w *world) submit(h *Head, ev *Event) (a Answer, rec record.Record, eff Eff
 		return a, rec, eff, false, nil
 	}
 	w.log = append(w.log, fmt.Sprintf("%+v", rec))
-	if rec.Type == record.TypeCreate && ev.Stream == 0 {
-		w.nextID++
+	if rec.Type == record.TypeCreate {
+		w.nextID = max(w.nextID, rec.Stream+1)
 	}
 	head := rec.AppendHead(nil)
 	if eff, err = w.live.apply(&rec); err != nil {

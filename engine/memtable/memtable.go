@@ -281,10 +281,11 @@ func (r *Run) Slices(dst [][]byte, from, to base.Offset) [][]byte {
 	i := sort.Search(len(r.chunks), func(i int) bool { return r.chunks[i].start > from }) - 1
 	for ; from < to; i++ {
 		c := r.chunks[i]
-		b := c.buf[from-c.start:]
-		if left := to - from; base.Offset(len(b)) > left {
-			b = b[:left]
+		end := min(to, c.start+base.Offset(len(c.buf)))
+		if i+1 < len(r.chunks) {
+			end = min(end, r.chunks[i+1].start) // a body that was adopted leaves the chunk before it part empty
 		}
+		b := c.buf[from-c.start : end-c.start]
 		dst = append(dst, b)
 		from += base.Offset(len(b))
 	}

@@ -7,8 +7,11 @@ import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { afterAll, beforeAll } from "vitest"
 
-const binary = process.env.SNAKREAM_BIN
-if (!binary) throw new Error("SNAKREAM_BIN is not set: name the binary, or run test/e2e")
+const binary = process.env.E2E_BINARY
+if (!binary) throw new Error("E2E_BINARY is not set: name the binary, or run test/e2e")
+
+// Settings of the developer's own are not for these tests.
+const env = Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith(`SNAKREAM_`)))
 
 const readyTimeoutMs = 60_000
 
@@ -51,7 +54,7 @@ export class Daemon {
         `--data-dir=${join(this.#dir, "data")}`,
         ...this.#flags,
       ],
-      { stdio: [`ignore`, `pipe`, `pipe`] }
+      { env, stdio: [`ignore`, `pipe`, `pipe`] }
     )
     for (const out of [child.stdout, child.stderr]) out.on(`data`, (b) => (this.#said = (this.#said + b).slice(-4000)))
     this.#process = child

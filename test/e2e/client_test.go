@@ -6,7 +6,7 @@ import "testing"
 
 // TestClient runs the tests of test/client, which start servers of their own.
 func TestClient(t *testing.T) {
-	r := vitest(t, "client", "SNAKREAM_BIN="+binary)
+	r := vitest(t, "client", "E2E_BINARY="+binary)
 	if r.Passed == 0 || r.Skipped > 0 {
 		t.Errorf("%d passed, %d failed, %d skipped", r.Passed, r.Failed, r.Skipped)
 	}

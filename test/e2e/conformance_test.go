@@ -74,7 +74,7 @@ func TestConformance(t *testing.T) {
 
 func runConformance(t *testing.T, d *daemon) {
 	t.Helper()
-	r := vitest(t, "conformance", "SNAKREAM_URL="+d.url())
+	r := vitest(t, "conformance", "E2E_URL="+d.url())
 	if r.Passed != conformancePassed || r.Failed != 0 || r.Skipped != conformanceSkipped {
 		t.Errorf("%d passed, %d failed, %d skipped; want %d, 0, %d",
 			r.Passed, r.Failed, r.Skipped, conformancePassed, conformanceSkipped)

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// crashRounds is how often each configuration is killed. SNAKREAM_CRASH_ROUNDS makes
-// it more, and SNAKREAM_SEED repeats the choices of an earlier run (not its timing).
+// crashRounds is how often each configuration is killed. E2E_ROUNDS makes
+// it more, and E2E_SEED repeats the choices of an earlier run (not its timing).
 const crashRounds = 12
 
 // actor owns one stream, or one writer's part of a stream, and remembers what the
@@ -30,21 +30,21 @@ type actor interface {
 
 func TestCrash(t *testing.T) {
 	rounds, seed := crashRounds, rand.Uint64()
-	if s := os.Getenv("SNAKREAM_CRASH_ROUNDS"); s != "" {
+	if s := os.Getenv("E2E_ROUNDS"); s != "" {
 		n, err := strconv.Atoi(s)
 		if err != nil {
 			t.Fatal(err)
 		}
 		rounds = n
 	}
-	if s := os.Getenv("SNAKREAM_SEED"); s != "" {
+	if s := os.Getenv("E2E_SEED"); s != "" {
 		n, err := strconv.ParseUint(s, 10, 64)
 		if err != nil {
 			t.Fatal(err)
 		}
 		seed = n
 	}
-	t.Logf("SNAKREAM_SEED=%d", seed)
+	t.Logf("E2E_SEED=%d", seed)
 	for i, shards := range []string{"1", "3"} {
 		t.Run(shards+" shards", func(t *testing.T) {
 			rng := rand.New(rand.NewPCG(seed, uint64(i)))

@@ -4,7 +4,7 @@
 // conformance suite and client, and with SIGKILL.
 //
 // It holds tests only, under the build tag e2e, and needs Node beside Go. The binary
-// is built first, or is the one that SNAKREAM_BIN names.
+// is built first, or is the one that E2E_BINARY names.
 package e2e
 
 import (
@@ -18,6 +18,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -40,7 +41,7 @@ func TestMain(m *testing.M) {
 }
 
 func findBinary() (err error) {
-	if named := os.Getenv("SNAKREAM_BIN"); named != "" {
+	if named := os.Getenv("E2E_BINARY"); named != "" {
 		binary, err = filepath.Abs(named)
 		return err
 	}
@@ -120,6 +121,7 @@ func (d *daemon) launch(t *testing.T, extra ...string) {
 		t.Fatal(err)
 	}
 	d.cmd.Stdout, d.cmd.Stderr = log, log
+	d.cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "SNAKREAM_") })
 	d.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := d.cmd.Start(); err != nil {
 		t.Fatal(err)

@@ -107,8 +107,8 @@ type State struct {
 
 // ProducerState is what is known of one producer: its newest accepted write.
 type ProducerState struct {
-	Epoch, Seq  uint64
-	Start, End  base.Offset // of that write
-	StartRecord uint64
-	At          base.Millis
+	Epoch, Seq             uint64
+	Start, End             base.Offset // of that write's bytes
+	StartRecord, EndRecord uint64      // and messages
+	At                     base.Millis
 }

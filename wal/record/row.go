@@ -13,7 +13,7 @@ import (
 //
 //	"c"        config, once
 //	"f" fork 8 (big endian)   a pin: offset u
-//	"p" id     a producer: epoch u, seq u, start u, end u, record u, at v
+//	"p" id     a producer: epoch u, seq u, start u, end u, start record u, end record u, at v
 //	"s"        state: flags 1, next u, first u, next record u, first record u, last write v, touched v,
 //	           [seq b], [closed by b, epoch u, seq u]
 //
@@ -146,6 +146,7 @@ func (p *ProducerState) AppendRow(dst []byte) []byte {
 	dst = bin.AppendUvarint(dst, uint64(p.Start))
 	dst = bin.AppendUvarint(dst, uint64(p.End))
 	dst = bin.AppendUvarint(dst, p.StartRecord)
+	dst = bin.AppendUvarint(dst, p.EndRecord)
 	return bin.AppendVarint(dst, int64(p.At))
 }
 
@@ -154,10 +155,14 @@ func DecodeProducer(value []byte) (ProducerState, error) {
 	d := bin.NewDecoder(value)
 	p := ProducerState{
 		Epoch: d.Uvarint(), Seq: d.Uvarint(), Start: base.Offset(d.Uvarint()), End: base.Offset(d.Uvarint()),
-		StartRecord: d.Uvarint(), At: base.Millis(d.Varint()),
+		StartRecord: d.Uvarint(), EndRecord: d.Uvarint(), At: base.Millis(d.Varint()),
 	}
-	if err := d.End(); err != nil {
+	err := d.End()
+	switch {
+	case err != nil:
 		return ProducerState{}, fmt.Errorf("producer row: %w", err)
+	case p.Start > p.End || p.StartRecord > p.EndRecord:
+		return ProducerState{}, fmt.Errorf("producer row that contradicts itself: bytes [%d, %d), records [%d, %d)", p.Start, p.End, p.StartRecord, p.EndRecord)
 	}
 	return p, nil
 }
