@@ -92,12 +92,7 @@ func (s *shard) renewed(st *Stream, h *core.Head) {
 	if s.recovering {
 		to = recordedDeadline(h) // reads may have moved it further than any record says
 	}
-	for {
-		d := st.inc.deadline.Load()
-		if d < 0 || d >= to || st.inc.deadline.CompareAndSwap(d, to) {
-			return
-		}
-	}
+	st.inc.push(to)
 }
 
 // expireDue ends the streams whose deadline has come, a bounded number a turn.
@@ -125,18 +120,15 @@ func (s *shard) tryExpire(st *Stream) bool {
 		if d > int64(s.now) {
 			return false
 		}
-		rec := &s.scratch
-		*rec = record.Record{Stream: h.ID, At: s.now}
 		if h.TTL > 0 && st.Watched() {
-			rec.Type = record.TypeTouch
-			s.log1(st, rec, nil, &s.headBuf)
+			s.logTouch(st)
 			return false
 		}
 		if d >= 0 && !st.inc.deadline.CompareAndSwap(d, -max(d, 1)) {
 			continue // a read was faster
 		}
-		rec.Type, rec.Expired = record.TypeDelete, true
-		s.log1(st, rec, nil, &s.headBuf)
+		s.scratch = record.Record{Type: record.TypeDelete, Stream: h.ID, At: s.now, Expired: true}
+		s.log1(st, &s.scratch, nil, &s.headBuf)
 		return true
 	}
 }
@@ -153,6 +145,41 @@ func (s *shard) expireFirst(o *Op, st *Stream) *Stream {
 	}
 	s.tryExpire(st)
 	return st
+}
+
+// repeated lets an operation that was accepted, but wrote nothing, count as a use of
+// its stream: a producer's repeat, a stream that is made or closed again. What it
+// needs is recorded in the same batch.
+func (s *shard) repeated(o *Op, st *Stream) {
+	if st == nil || st.head == nil || !o.Answer.Code.OK() || o.Event.Op != core.OpAppend && o.Event.Op != core.OpCreate {
+		return
+	}
+	h := st.head
+	if h.TTL < 0 || h.Deleted {
+		return
+	}
+	want := int64(s.now) + h.TTL*1000
+	if want > recordedDeadline(h)-int64(granule(h.TTL)/2) && s.cur.log != nil {
+		s.logTouch(st)
+		return
+	}
+	st.inc.push(want)
+}
+
+// logTouch records that a stream was used now.
+func (s *shard) logTouch(st *Stream) {
+	s.scratch = record.Record{Type: record.TypeTouch, Stream: st.head.ID, At: s.now}
+	s.log1(st, &s.scratch, nil, &s.headBuf)
+}
+
+// push moves the deadline, unless it is sealed or later already.
+func (c *incarnation) push(to int64) {
+	for {
+		d := c.deadline.Load()
+		if d < 0 || d >= to || c.deadline.CompareAndSwap(d, to) {
+			return
+		}
+	}
 }
 
 // deadline is a timer of the turn: when to look at a stream again.
@@ -198,8 +225,13 @@ func (s *shard) armTimer() {
 			at = e
 		}
 	}
-	if at == 0 || at == s.armed {
-		return
+	if s.active.Bytes() >= quietBytes {
+		if q := s.wrote + quietAfter; at == 0 || q < at {
+			at = q
+		}
+	}
+	if at == 0 || s.now < s.armed && s.armed <= at {
+		return // the timer fires early enough; the turn that it asks for looks again
 	}
 	s.armed = at
 	d := time.Duration(max(at-s.e.now(), 0)+1) * time.Millisecond

@@ -248,12 +248,19 @@ func (e *Engine) checkDisk() {
 		e.opts.Logger.Warn("free disk space", "full", full, "free", free, "floor", e.opts.MinFreeDisk)
 		for _, s := range e.shards {
 			s.ring()
+			s.keep.wake()
 		}
 	}
 }
 
 // DiskFull reports whether writes are refused for want of disk space.
-func (e *Engine) DiskFull() bool { return e.diskFull.Load() }
+func (e *Engine) DiskFull() bool {
+	full := e.diskFull.Load()
+	for _, s := range e.shards {
+		full = full || s.keep.noSpace.Load() || s.log.NoSpace()
+	}
+	return full
+}
 
 // interner keeps one copy of strings of which there are few different ones. Turns
 // use it, of several shards at a time.

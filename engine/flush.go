@@ -2,36 +2,50 @@ package engine
 
 import (
 	"errors"
+	"io/fs"
+	"slices"
 	"time"
 
 	"github.com/snakream/snakream/engine/manifest"
 	"github.com/snakream/snakream/engine/memtable"
 	"github.com/snakream/snakream/internal/base"
+	"github.com/snakream/snakream/internal/vfs"
 	"github.com/snakream/snakream/segment"
 )
 
 // flushUntilDone writes a generation to segments, again and again with backoff
-// while the disk refuses; the log keeps the records meanwhile.
-func (k *keeper) flushUntilDone(f frozen) {
+// while the disk refuses; the log keeps the records meanwhile. When it is false the
+// keeper must flush nothing any more: a later generation that entered the manifest
+// would take the low-water mark past this one.
+func (k *keeper) flushUntilDone(f frozen) bool {
 	for wait := retryStep; ; wait = min(2*wait, retryMax) {
 		begin := time.Now()
 		err := k.flushOnce(f)
 		if err == nil {
+			k.noSpace.Store(false)
 			k.s.stats.flushes.Add(1)
 			k.s.stats.flushSeconds.observe(time.Since(begin))
-			return
+			if f.quiet {
+				k.s.e.pool.Trim()
+				k.s.e.opts.Idle()
+			}
+			return true
 		}
 		if k.stopping() || k.s.e.Err() != nil {
-			return
+			return false
 		}
 		k.s.stats.flushFailures.Add(1)
 		k.s.e.opts.Logger.Error("flush failed, trying again", "shard", k.s.n, "in", wait, "err", err)
+		k.noSpace.Store(errors.Is(err, vfs.ErrNoSpace))
+		k.s.ring() // what waits for the flush is refused for want of space
 		t := time.NewTimer(wait)
 		select {
 		case <-t.C:
+		case <-k.kick: // there may be space again
+			t.Stop()
 		case <-k.quit:
 			t.Stop()
-			return
+			return false
 		}
 	}
 }
@@ -72,7 +86,7 @@ func (k *keeper) flushOnce(f frozen) error {
 	}
 	clone := k.tree.Clone()
 	k.s.swapReads(func(next *readState) {
-		next.frozen = next.frozen[1:]
+		next.frozen = slices.Delete(next.frozen, 0, 1)
 		next.tree = clone
 		for _, r := range refs {
 			next.segs[r.seg.ID()] = r
@@ -82,20 +96,27 @@ func (k *keeper) flushOnce(f frozen) error {
 	return nil
 }
 
-// discard removes temporary files of an attempt that failed.
+// discard removes the files of an attempt that failed, under either name.
 func (k *keeper) discard(ids []base.SegmentID) {
 	for _, id := range ids {
-		if err := k.s.e.opts.FS.Remove(k.s.tmpPath(id)); err != nil {
-			k.s.e.opts.Logger.Warn("removing a temporary segment", "err", err)
+		for _, path := range []string{k.s.tmpPath(id), k.s.segPath(id)} {
+			if err := k.s.e.opts.FS.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				k.s.e.opts.Logger.Warn("removing a segment that was not needed", "err", err)
+			}
 		}
 	}
 }
 
-// index enters a segment's runs into the keeper's tree.
+// index enters a segment's runs into the keeper's tree: every other one first, since
+// ascending inserts leave a tree's nodes half full and the second pass fills them.
 func (k *keeper) index(r *segmentRef) {
-	for st := range r.seg.Streams() {
-		if x := st.Extent; x.End > x.Start {
-			k.tree.Insert(x)
+	for pass := range 2 {
+		i := 0
+		for st := range r.seg.Streams() {
+			if x := st.Extent; x.End > x.Start && i%2 == pass {
+				k.tree.Insert(x)
+			}
+			i++
 		}
 	}
 }

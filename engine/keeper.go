@@ -4,7 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/snakream/snakream/engine/core"
@@ -32,8 +34,9 @@ func kindOf(f *core.Fixed) uint8 {
 
 // frozen is a generation that waits to be flushed, and the last record in it.
 type frozen struct {
-	gen *generation
-	low manifest.Position
+	gen   *generation
+	low   manifest.Position
+	quiet bool // the shard has nothing else to do
 }
 
 // keeper is the background of a shard: it alone edits the manifest and the index.
@@ -54,8 +57,13 @@ type keeper struct {
 	quit   chan struct{}
 	merges chan mergeJob
 	merged chan mergeResult
-	busy   bool // a merge is under way
 	wg     sync.WaitGroup
+
+	noSpace atomic.Bool // the last try to flush found the disk full
+
+	busy       bool          // a merge is under way
+	mergeWait  time.Duration // between tries, while merges fail
+	mergeAfter time.Time     // the next try
 
 	avoid map[base.SegmentID]bool // damaged: never merged, so that their bytes are kept
 }
@@ -133,7 +141,7 @@ func (k *keeper) next() (f frozen, ok, ids bool) {
 	ids, k.more = k.more, false
 	if len(k.queue) > 0 {
 		f, ok = k.queue[0], true
-		k.queue = k.queue[1:]
+		k.queue = slices.Delete(k.queue, 0, 1) // which lets go of the generation
 	}
 	return f, ok, ids
 }
@@ -159,7 +167,9 @@ func (k *keeper) run() {
 			if !ok {
 				break
 			}
-			k.flushUntilDone(f)
+			if !k.flushUntilDone(f) {
+				return
+			}
 		}
 		k.proposeMerge()
 	}
@@ -233,24 +243,34 @@ func (s *shard) tmpPath(id base.SegmentID) string {
 	return s.path("tmp", fmt.Sprintf("%010d.seg", uint64(id)))
 }
 
-// install gives finished segments their names and opens them. The numbers must
-// have been reserved.
-func (k *keeper) install(ids []base.SegmentID) ([]*segmentRef, error) {
+// install gives finished segments their names, durably, and opens them. The numbers
+// must have been reserved. After an error nothing is left of them.
+func (k *keeper) install(ids []base.SegmentID) (refs []*segmentRef, err error) {
+	if len(ids) == 0 {
+		return nil, nil
+	}
+	defer func() {
+		if err != nil {
+			k.uninstall(refs)
+			k.discard(ids)
+		}
+	}()
 	fs := k.s.e.opts.FS
 	for _, id := range ids {
 		if err := fs.Rename(k.s.tmpPath(id), k.s.segPath(id)); err != nil {
 			return nil, err
 		}
 	}
-	if err := fs.SyncDir(k.s.path("seg")); err != nil {
-		k.s.e.fail(err)
-		return nil, err
+	for _, dir := range []string{"seg", "tmp"} { // a rename between two is durable when both are
+		if err := fs.SyncDir(k.s.path(dir)); err != nil {
+			k.s.e.fail(err)
+			return nil, err
+		}
 	}
-	var refs []*segmentRef
 	for _, id := range ids {
 		r, err := k.s.openSegment(id)
 		if err != nil {
-			return nil, err
+			return refs, err
 		}
 		refs = append(refs, r)
 	}

@@ -42,7 +42,7 @@ type mergeResult struct {
 
 // proposeMerge starts the most urgent merge, if there is one and none is under way.
 func (k *keeper) proposeMerge() {
-	if k.busy || k.stopping() || k.s.e.Err() != nil {
+	if k.busy || k.stopping() || k.s.e.Err() != nil || time.Now().Before(k.mergeAfter) {
 		return
 	}
 	job, ok := k.pickMerge()
@@ -183,22 +183,17 @@ func releaseAll(lists ...[]*segmentRef) {
 func (k *keeper) finishMerge(r mergeResult) {
 	k.busy = false
 	defer releaseAll(r.inputs, r.others)
-	if r.err != nil {
+	err := r.err
+	if err != nil {
 		k.discard(r.ids)
-		if r.damaged != 0 {
-			k.avoid[r.damaged] = true
-			k.s.e.stats.damaged.Add(1)
-		}
-		if !errors.Is(r.err, errQuit) {
-			k.s.stats.mergeFailures.Add(1)
-			k.s.e.opts.Logger.Error("merge failed", "shard", k.s.n, "err", r.err)
-		}
+	} else {
+		err = k.replace(r)
+	}
+	if err != nil {
+		k.mergeFailed(r, err)
 		return
 	}
-	if err := k.replace(r); err != nil {
-		k.s.e.opts.Logger.Error("merge not installed", "shard", k.s.n, "err", err)
-		return
-	}
+	k.mergeWait = 0
 	k.mu.Lock()
 	for _, id := range r.buried {
 		delete(k.ended, id)
@@ -206,6 +201,24 @@ func (k *keeper) finishMerge(r mergeResult) {
 	k.mu.Unlock()
 	k.s.stats.merges.Add(1)
 	k.s.stats.mergeSeconds.observe(r.took)
+}
+
+// mergeFailed has the merge tried again after a while, unless an input is damaged:
+// that one is left alone from now on.
+func (k *keeper) mergeFailed(r mergeResult, err error) {
+	if errors.Is(err, errQuit) {
+		return
+	}
+	k.s.stats.mergeFailures.Add(1)
+	if r.damaged != 0 {
+		k.avoid[r.damaged] = true
+		k.s.e.stats.damaged.Add(1)
+	} else {
+		k.mergeWait = min(max(2*k.mergeWait, retryStep), retryMax)
+		k.mergeAfter = time.Now().Add(k.mergeWait)
+		time.AfterFunc(k.mergeWait, k.wake)
+	}
+	k.s.e.opts.Logger.Error("merge failed", "shard", k.s.n, "err", err)
 }
 
 func (k *keeper) replace(r mergeResult) error {

@@ -6,7 +6,6 @@ import (
 	"sync/atomic"
 
 	"github.com/snakream/snakream/engine/core"
-	"github.com/snakream/snakream/engine/memtable"
 	"github.com/snakream/snakream/internal/base"
 	"github.com/snakream/snakream/internal/bin"
 )
@@ -21,11 +20,9 @@ type Stream struct {
 	watch atomic.Pointer[watchList]
 
 	// The turn's, as all that follows.
-	head  *core.Head // nil: the name is free
-	mark  uint64     // the last batch that touched it
-	inc   *incarnation
-	entry *memtable.Entry // in the generation gen
-	gen   uint64
+	head *core.Head // nil: the name is free
+	mark uint64     // the last batch that touched it
+	inc  *incarnation
 }
 
 // View is what is durable about a stream. Immutable.

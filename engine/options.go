@@ -52,6 +52,9 @@ type Options struct {
 	// Wake, when set, is called for a stream with watchers that has changed. It must
 	// not block. It is not called again for the stream before Stream.Woken.
 	Wake func(*Stream)
+	// Idle, when set, is called after a flush that a shard did because it had nothing
+	// else to do: a daemon may give memory back to the system.
+	Idle func()
 	// Fatal, when set, is called once, after the first error of the log, the manifest
 	// or a directory: nothing is acknowledged any more. A daemon ends its process.
 	Fatal func(error)
@@ -97,6 +100,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.Logger == nil {
 		o.Logger = slog.Default()
+	}
+	if o.Idle == nil {
+		o.Idle = func() {}
 	}
 	return o
 }

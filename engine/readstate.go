@@ -122,7 +122,6 @@ func (s *shard) swapReads(edit func(*readState)) {
 func (s *shard) newGeneration() *generation {
 	g := &generation{table: memtable.New(&s.e.pool)}
 	s.active, s.walBytes, s.dead = g.table, 0, false
-	s.gen++
 	return g
 }
 
@@ -136,12 +135,12 @@ func (s *shard) freeze() bool {
 	if len(rs.frozen) >= maxFrozen && !s.recovering {
 		return false
 	}
-	old := rs.active
+	old, quiet := rs.active, s.quiet() && !s.recovering
 	g := s.newGeneration()
 	s.swapReads(func(next *readState) {
 		next.active = g
 		next.frozen = append(next.frozen, old)
 	})
-	s.keep.flush(frozen{gen: old, low: s.end})
+	s.keep.flush(frozen{gen: old, low: s.end, quiet: quiet})
 	return true
 }

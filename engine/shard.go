@@ -57,9 +57,9 @@ type turnState struct {
 	byID       map[base.StreamID]*Stream
 	now        base.Millis // of the last record: time never goes back
 	active     *memtable.Table
-	gen        uint64 // of the active memtable
-	walBytes   int64  // of the log since the active memtable began
-	dead       bool   // the active memtable holds bytes of a stream that has gone
+	wrote      base.Millis // when the last batch with records was staged
+	walBytes   int64       // of the log since the active memtable began
+	dead       bool        // the active memtable holds bytes of a stream that has gone
 	deadSince  base.Millis
 	end        manifest.Position // last record staged
 	stateBytes int64

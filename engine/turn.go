@@ -82,6 +82,9 @@ func (s *shard) fill(ops []*Op) int {
 	case ok:
 		s.cur.log = l
 		s.expireDue()
+	case s.log.Err() != nil:
+		s.e.fail(s.log.Err())
+		return 0
 	case s.log.NoSpace():
 		s.env.DiskFull = true // there is no file for any record, only refusals
 	default:
@@ -117,15 +120,28 @@ func (s *shard) setClock() {
 
 // admitsWrites freezes the memtable when it is due. It is false while two frozen
 // ones wait to be flushed and the active one is full: operations then stay in the
-// mailbox, whose bound turns further ones away.
+// mailbox, whose bound turns further ones away. If they wait for want of space,
+// whatever adds data is refused instead; the rest fits.
 func (s *shard) admitsWrites() bool {
 	o := &s.e.opts
 	full := s.active.Bytes() >= o.MemtableBytes || s.walBytes >= o.WALMaxBytes
 	stale := s.dead && s.now-s.deadSince >= base.Millis(o.EraseWithin.Milliseconds()/2)
-	if (full || stale) && !s.freeze() {
-		return !full
+	if (full || stale || s.quiet()) && !s.freeze() && full {
+		s.env.DiskFull = s.env.DiskFull || s.keep.noSpace.Load()
+		return s.env.DiskFull
 	}
 	return true
+}
+
+// A shard that has written nothing for quietAfter gives up a memtable of quietBytes
+// or more: what is idle should not cost memory, nor a start the replay.
+const (
+	quietAfter = base.Millis(2000)
+	quietBytes = 4 << 20
+)
+
+func (s *shard) quiet() bool {
+	return s.active.Bytes() >= quietBytes && s.now-s.wrote >= quietAfter
 }
 
 func (s *shard) newBatch() *batch {
@@ -159,6 +175,10 @@ func (s *shard) process(o *Op) {
 	st := s.find(o)
 	if s.cur.log != nil {
 		st = s.expireFirst(o, st)
+		if o.Event.Op == core.OpExpire { // whether its deadline has passed is not core's to know
+			o.Answer = core.Answer{Code: core.Deleted}
+			return
+		}
 	}
 	for {
 		var h *core.Head
@@ -176,6 +196,7 @@ func (s *shard) process(o *Op) {
 			return
 		}
 		if !write {
+			s.repeated(o, st)
 			return
 		}
 		if st == nil {
@@ -271,7 +292,7 @@ func (s *shard) apply(st *Stream, rec *record.Record, lsn base.LSN, owned bool) 
 func (s *shard) adopt(st *Stream, h *core.Head) {
 	h.Bucket, h.Name, _ = strings.Cut(st.key, "\x00") // share the key's memory
 	h.ContentType, h.MediaType = s.e.types.intern(h.ContentType), s.e.types.intern(h.MediaType)
-	st.head, st.inc, st.entry = h, nil, nil
+	st.head, st.inc = h, nil
 	if h.Expires() || h.Fork != nil {
 		st.inc = &incarnation{}
 	}
@@ -286,10 +307,7 @@ func (s *shard) adopt(st *Stream, h *core.Head) {
 
 // remember keeps in the memtable what the record added.
 func (s *shard) remember(st *Stream, h *core.Head, rec *record.Record, lsn base.LSN, owned bool) {
-	if st.entry == nil || st.gen != s.gen || st.entry.ID() != h.ID {
-		st.entry, st.gen = s.active.Entry(h.ID, kindOf(h.Fixed)), s.gen
-	}
-	en, eff := st.entry, &s.eff
+	en, eff := s.active.Entry(h.ID, kindOf(h.Fixed)), &s.eff
 	en.Append(rec.Offset, h.NextRecord-uint64(len(rec.Ends)), rec.Body, rec.Ends, owned)
 	if eff.Config {
 		s.rowBuf = h.Config.AppendRow(s.rowBuf[:0])
@@ -316,12 +334,12 @@ func (s *shard) remember(st *Stream, h *core.Head, rec *record.Record, lsn base.
 
 // bury ends an incarnation.
 func (s *shard) bury(st *Stream, h *core.Head, eff *core.Effects) {
-	st.entry.Bury(record.StateKey, s.end.LSN)
+	s.active.Entry(h.ID, kindOf(h.Fixed)).Bury(record.StateKey, s.end.LSN)
 	if !s.dead {
 		s.dead, s.deadSince = true, s.now
 	}
 	delete(s.byID, h.ID)
-	st.head, st.entry = nil, nil
+	st.head = nil
 	if s.recovering {
 		s.keep.gone(h.ID) // live, the batch's publication says so
 	}
@@ -352,6 +370,7 @@ func (s *shard) buildViews(b *batch) {
 		t.view, t.recorded = t.st.newView()
 	}
 	s.walBytes += b.bytes
+	s.wrote = s.now
 }
 
 // newView returns the view of the head and the deadline that its rows hold.

@@ -18,7 +18,6 @@ type active struct {
 	cloned []byte // backing of head once it is our own copy
 
 	inline   bool // Serve or Head runs on a poller
-	taken    bool // it stays with its request after Serve has returned
 	streamed bool // the handler takes the body by ReadBody
 
 	body      []byte // what Body returns
@@ -65,7 +64,7 @@ func (a *active) release(t *Transport) {
 	}
 	a.req.Reset()
 	a.head, a.body, a.collected, a.input, a.data, a.scratch = nil, nil, nil, nil, nil, nil
-	a.inline, a.taken, a.streamed, a.owned = false, false, false, false
+	a.inline, a.streamed, a.owned = false, false, false
 	a.left, a.reserved, a.start, a.chunks = 0, 0, a.start[:0], http1.Chunked{}
 	actives.Put(a)
 }

@@ -94,8 +94,8 @@ func (x *Exchange) serveCollected(a *active, rest []byte) bool {
 	} else {
 		a.body = a.collected
 	}
-	more := x.serve(a, rest)
-	if !a.taken {
+	more, taken := x.serve(a, rest)
+	if !taken {
 		a.release(x.t)
 	}
 	return more
@@ -144,11 +144,15 @@ func (x *Exchange) readWhole(a *active) error {
 	return nil
 }
 
-// ReadBody reads the next piece of a streamed body into p. It returns io.EOF when there
-// is no more, and ErrGone when the body was cut short or came too slowly. It blocks, and
-// is called only by Serve or the function given to Go.
+// ReadBody reads the next piece of the body into p, which is not empty, also if it is here as
+// Body already. It returns io.EOF when there is no more, and ErrGone when the body was cut short
+// or came too slowly; then the request needs no answer. It may block only if StreamBody was
+// called and Serve is not inline. It is called by Serve or the function given to Go.
 func (x *Exchange) ReadBody(p []byte) (int, error) {
 	a := x.act
+	if !a.streamed {
+		a.streamed, a.data = true, a.body
+	}
 	n, err := x.readBody(a, p)
 	switch {
 	case err == io.EOF:

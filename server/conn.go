@@ -144,21 +144,23 @@ func (x *Exchange) advance(in []byte, inline bool) {
 		case err != nil:
 			more = x.reject(err)
 		case whole:
-			in, more = in[n:], x.serve(a, in[n:])
+			var taken bool
+			in = in[n:]
+			if more, taken = x.serve(a, in); taken {
+				a = actives.Get().(*active)
+			}
 		default:
 			in, more = x.await(a, in)
-			a = actives.Get().(*active)
-		}
-		if a.taken {
 			a = actives.Get().(*active)
 		}
 	}
 	a.release(x.t)
 }
 
-// serve gives the request with its whole body to the handler. It returns true if it has been answered,
-// and else has put rest, the input behind it, by. x.loop is set; it is cleared if serve returns false.
-func (x *Exchange) serve(a *active, rest []byte) bool {
+// serve gives the request with its whole body to the handler. It returns whether it has been answered; if
+// not, it has put rest, the input behind it, by and cleared x.loop, which is set. taken says that a is not the
+// caller's any more.
+func (x *Exchange) serve(a *active, rest []byte) (more, taken bool) {
 	x.begin(a)
 	x.t.requests.Add(1)
 	x.t.handler.Serve(x)
@@ -166,10 +168,10 @@ func (x *Exchange) serve(a *active, rest []byte) bool {
 }
 
 // served does what follows a call of the handler.
-func (x *Exchange) served(a *active, rest []byte) bool {
+func (x *Exchange) served(a *active, rest []byte) (more, taken bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if !a.taken {
+	if !x.taken {
 		x.act = nil
 	}
 	if x.st == stHandling && !x.promised && !x.dead {
@@ -177,11 +179,11 @@ func (x *Exchange) served(a *active, rest []byte) bool {
 		x.refuse(http.StatusInternalServerError, codeInternal, "The request was not answered.")
 	}
 	if x.st == stIdle && !x.dead {
-		return true
+		return true, x.taken
 	}
 	x.putBy(rest)
 	x.loop = false
-	return false
+	return false, x.taken
 }
 
 // begin makes the parsed head in a the current request.
@@ -192,7 +194,7 @@ func (x *Exchange) begin(a *active) {
 	x.ticket++
 	x.parsed = 0
 	x.deadline = 0
-	x.promised, x.timedOut = false, false
+	x.promised, x.taken, x.timedOut = false, false, false
 	x.head = string(a.req.Method) == "HEAD"
 	x.old = a.req.Minor == 0
 	x.last = a.req.Close
@@ -301,7 +303,7 @@ func (x *Exchange) unwanted(a *active, in []byte) (rest []byte, more bool) {
 		x.pend = x.pend[n:]
 	}
 	x.mu.Unlock()
-	more = x.served(a, in)
+	more, _ = x.served(a, in)
 	a.release(x.t)
 	return in, more
 }

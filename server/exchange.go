@@ -117,6 +117,7 @@ type requestState struct {
 	old      bool // HTTP/1.0
 	last     bool // the connection closes after the answer
 	promised bool // Go or Defer: an answer will come
+	taken    bool // Go: act stays with its function when Serve has returned
 	waiting  bool // a goroutine waits for wpoll in wait
 	timedOut bool // that goroutine is to give up
 }
@@ -162,9 +163,9 @@ func (x *Exchange) Keep(b []byte) []byte {
 func (x *Exchange) Go(f func()) {
 	a := x.act
 	a.own()
-	a.inline, a.taken = false, true
+	a.inline = false
 	x.mu.Lock()
-	x.promised = true
+	x.promised, x.taken = true, true
 	x.mu.Unlock()
 	go func() {
 		defer x.leave(a)

@@ -25,7 +25,7 @@ const testLimit = 30 * time.Second
 // app is a Handler that does by path what a test wants to see.
 type app struct {
 	t    testing.TB
-	file *os.File // for /file
+	file atomic.Pointer[os.File] // for /file
 
 	mu      sync.Mutex
 	parked  map[*Exchange]uint32
@@ -39,6 +39,8 @@ type app struct {
 	inline  atomic.Int64   // requests served inline
 	owned   atomic.Int64   // bodies that were owned
 }
+
+var appendFields = []byte("Stream-Next-Offset: 00000000000000000256\r\n")
 
 // digest is what most paths answer.
 func digest(method, target string, body []byte) string {
@@ -67,10 +69,12 @@ func (a *app) Serve(x *Exchange) {
 	if x.BodyOwned() {
 		a.owned.Add(1)
 	}
+	if string(q.Path) == "/append" {
+		x.Reply(204, appendFields, nil)
+		return
+	}
 	n, _ := strconv.Atoi(string(q.Query))
 	switch string(q.Path) {
-	case "/append":
-		x.Reply(204, []byte("Stream-Next-Offset: 00000000000000000256\r\n"), nil)
 	case "/go":
 		x.Go(func() { a.digest(x) })
 	case "/defer":
@@ -158,7 +162,7 @@ func (a *app) large(x *Exchange, path string, n int64) {
 		return
 	}
 	if path == "/file" {
-		if x.SendFile(a.file.Fd(), 0, n) == nil {
+		if x.SendFile(a.file.Load().Fd(), 0, n) == nil {
 			x.EndBody()
 		}
 		return
@@ -213,6 +217,14 @@ func (a *app) answerParked(text string) int {
 		}
 	}
 	return n
+}
+
+// forget takes x, which has been answered, off the books.
+func (a *app) forget(x *Exchange) {
+	a.mu.Lock()
+	delete(a.parked, x)
+	delete(a.streams, x)
+	a.mu.Unlock()
 }
 
 // live returns the open streams.
@@ -427,7 +439,7 @@ func TestLargeAnswers(t *testing.T) {
 	if _, err := file.Write(want); err != nil {
 		t.Fatal(err)
 	}
-	f.app.file = file
+	f.app.file.Store(file)
 	p := f.dial()
 	for _, path := range []string{"/big?", "/chunked?", "/file?"} {
 		p.send(get(path+strconv.Itoa(size)) + get("/next"))

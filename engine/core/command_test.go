@@ -378,15 +378,16 @@ func show(h *Head) string {
 		return "nothing\n"
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "#%d %s bytes [%d, %d) records [%d, %d) created %d written %d touched %d", h.ID, h.ContentType,
-		h.First, h.Next, h.FirstRecord, h.NextRecord, h.Created, h.LastWrite, h.Touched)
-	if h.Expires() {
-		fmt.Fprintf(&b, " deadline %d", h.Deadline(h.Touched))
+	v := h.View()
+	fmt.Fprintf(&b, "#%d %s bytes [%d, %d) records [%d, %d) created %d written %d touched %d", v.ID, v.ContentType,
+		v.First, v.Next, v.FirstRecord, v.NextRecord, v.Created, v.LastWrite, h.Touched)
+	if v.Expires() {
+		fmt.Fprintf(&b, " deadline %d", v.Deadline(h.Touched))
 	}
 	for _, f := range []struct {
 		on   bool
 		word string
-	}{{h.JSON, "json"}, {h.Closed, "closed"}, {h.Deleted, "deleted"}} {
+	}{{v.JSON, "json"}, {v.Closed, "closed"}, {v.Deleted, "deleted"}} {
 		if f.on {
 			b.WriteString(" " + f.word)
 		}
@@ -405,8 +406,8 @@ func show(h *Head) string {
 		p := h.producers[id]
 		fmt.Fprintf(&b, "producer %s %d/%d bytes [%d, %d) records [%d, %d) at %d\n", id, p.Epoch, p.Seq, p.Start, p.End, p.StartRecord, p.EndRecord, p.At)
 	}
-	for _, id := range slices.Sorted(maps.Keys(h.pins)) {
-		fmt.Fprintf(&b, "pinned by #%d up to %d\n", id, h.pins[id])
-	}
-	return b.String()
+	pins := make([]string, 0, h.Pins())
+	h.EachPin(func(fork base.StreamID, upTo base.Offset) { pins = append(pins, fmt.Sprintf("pinned by #%03d up to %d\n", fork, upTo)) })
+	slices.Sort(pins)
+	return b.String() + strings.Join(pins, "")
 }

@@ -200,10 +200,12 @@ func afterClosure(h *Head, ev *Event, p *record.ProducerState, a *Answer) Code {
 	switch {
 	case !t.Set && !ev.HasBody && ev.Close:
 		return Closed
-	case t.Set && h.HasClosedBy && string(t.ID) == h.ClosedBy && t.Epoch == h.ClosedEpoch && t.Seq == h.ClosedSeq:
-		a.repeat(t.Seq, p) // p is there: nobody is forgotten once the stream is closed
+	case p == nil:
+		return StreamClosed
+	case h.HasClosedBy && string(t.ID) == h.ClosedBy && t.Epoch == h.ClosedEpoch && t.Seq == h.ClosedSeq:
+		a.repeat(t.Seq, p)
 		return Duplicate
-	case t.Set && p != nil && t.Epoch == p.Epoch && t.Seq <= p.Seq:
+	case t.Epoch == p.Epoch && t.Seq <= p.Seq:
 		return ClosedDuplicate
 	}
 	return StreamClosed

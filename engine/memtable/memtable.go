@@ -7,12 +7,14 @@
 package memtable
 
 import (
+	"fmt"
 	"slices"
 	"sort"
 	"sync"
 	"sync/atomic"
 
 	"github.com/snakream/snakream/internal/base"
+	"github.com/snakream/snakream/internal/invariants"
 )
 
 const (
@@ -89,6 +91,11 @@ func (t *Table) Entries() []*Entry {
 // Release gives the table's slabs back to the pool. Nobody may read it any more.
 func (t *Table) Release() {
 	for _, b := range t.slabs {
+		if invariants.Enabled { // whoever reads on gets nonsense, not what was there
+			for i := range b {
+				b[i] = 0xdd
+			}
+		}
 		t.pool.put(b)
 	}
 	t.slabs, t.slab = nil, nil
@@ -156,6 +163,9 @@ func (e *Entry) Append(off base.Offset, ordinal uint64, body []byte, ends []uint
 		r = &Run{start: off, first: ordinal}
 		e.end = off
 	}
+	if invariants.Enabled {
+		e.checkAppend(off, ordinal, body, ends, r)
+	}
 	before := uint32(e.end - r.start)
 	chunks := r.chunks
 	if owned && len(body) > maxChunk {
@@ -178,6 +188,17 @@ func (e *Entry) Append(off base.Offset, ordinal uint64, body []byte, ends []uint
 	}
 	if len(chunks) != len(r.chunks) || len(all) != len(r.ends) {
 		e.run.Store(&Run{start: r.start, first: r.first, chunks: chunks, ends: all})
+	}
+}
+
+// checkAppend panics unless the write goes on where the last one ended.
+func (e *Entry) checkAppend(off base.Offset, ordinal uint64, body []byte, ends []uint32, r *Run) {
+	if off != e.end || ordinal != r.first+uint64(e.n) || e.dead {
+		panic(fmt.Sprintf("memtable: stream %d gets byte %d, message %d after byte %d, message %d (dead %t)",
+			e.id, off, ordinal, e.end, r.first+uint64(e.n), e.dead))
+	}
+	if len(ends) == 0 || int(ends[len(ends)-1]) != len(body) || !slices.IsSorted(ends) {
+		panic(fmt.Sprintf("memtable: stream %d gets %d bytes with messages that end at %d", e.id, len(body), ends))
 	}
 }
 
@@ -209,7 +230,9 @@ func (e *Entry) copyIn(chunks []piece, body []byte) []piece {
 func (e *Entry) SetRow(key []byte, lsn base.LSN, value []byte, removed bool) {
 	if r := e.row(key); r != nil {
 		r.LSN, r.Removed = lsn, removed
+		before := cap(r.Value)
 		r.Value = append(r.Value[:0], value...)
+		e.table.bytes += int64(cap(r.Value) - before)
 		return
 	}
 	if e.byKey != nil {

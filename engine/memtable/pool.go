@@ -5,6 +5,7 @@ import "sync"
 const (
 	slabBytes = 1 << 20
 	maxFree   = 64 // slabs kept for the next generation
+	idleFree  = 4  // and while nobody writes
 )
 
 // Pool hands out slabs of memory and takes them back, so that a new generation
@@ -30,5 +31,14 @@ func (p *Pool) put(b []byte) {
 	defer p.mu.Unlock()
 	if len(p.free) < maxFree {
 		p.free = append(p.free, b)
+	}
+}
+
+// Trim gives most of the free slabs back to the runtime, since nobody writes.
+func (p *Pool) Trim() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.free) > idleFree {
+		p.free = append([][]byte(nil), p.free[:idleFree]...)
 	}
 }

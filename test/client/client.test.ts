@@ -56,8 +56,12 @@ describe(`streams`, () => {
     const { finalOffset } = await handle.close({ body: `b` })
     expect(finalOffset).toBe(`00000000000000000002`)
     expect((await handle.close()).finalOffset).toBe(finalOffset)
-    await expect(handle.close({ body: `c` })).rejects.toMatchObject({ code: `STREAM_CLOSED`, finalOffset })
-    await expect(handle.append(`c`)).rejects.toBeInstanceOf(FetchError)
+    for (const late of [handle.close({ body: `c` }), handle.append(`c`)]) {
+      await expect(late).rejects.toMatchObject({
+        status: 409,
+        headers: { "stream-closed": `true`, "stream-next-offset": finalOffset },
+      })
+    }
     const res = await stream({ url })
     expect(await res.text()).toBe(`ab`)
     expect(res.streamClosed).toBe(true)
@@ -161,11 +165,15 @@ describe(`following`, () => {
       const handle = await DurableStream.create({ url, contentType: `text/plain`, body: `first, ` })
       const res = await stream({ url, live })
       let text = ``
-      res.subscribeText((chunk) => {
-        text += chunk.text
+      const end = collect<void>((done) => {
+        res.subscribeText((chunk) => {
+          text += chunk.text
+          if (chunk.streamClosed) done()
+        })
       })
       await handle.append(`second, `)
       await handle.close({ body: `last` })
+      await end
       await res.closed
       expect(text).toBe(`first, second, last`)
       expect(res.streamClosed).toBe(true)

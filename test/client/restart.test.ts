@@ -14,7 +14,7 @@ async function persistent(...args: Parameters<typeof fetch>): Promise<Response> 
       const r = await fetch(...args)
       if (r.status !== 503) return r
     } catch (err) {
-      if (tries > 1000) throw err
+      if (tries > 1000 || args[1]?.signal?.aborted) throw err
     }
     await new Promise((again) => setTimeout(again, 20))
   }
@@ -81,11 +81,13 @@ for (const signal of [`SIGTERM`, `SIGKILL`] as const) {
         onError: (err) => errors.push(err),
       })
       const lines = Array.from({ length: 3000 }, (_, i) => `line ${i}\n`)
+      let restarts = Promise.resolve()
       for (const [i, line] of lines.entries()) {
         producer.append(line)
         if (i % 100 === 99) await new Promise((go) => setTimeout(go, 5))
-        if (i === 1000 || i === 2000) void daemon.restart(signal)
+        if (i === 1000 || i === 2000) restarts = restarts.then(() => daemon.restart(signal))
       }
+      await restarts
       await producer.flush()
       expect(errors).toEqual([])
       expect(await (await stream({ url, live: false, fetch: persistent })).text()).toBe(lines.join(``))
@@ -118,8 +120,11 @@ test(`an event stream that ends of age is taken up again by the client`, { timeo
     },
   })
   let text = ``
-  res.subscribeText((chunk) => {
-    text += chunk.text
+  const end = new Promise<void>((done) => {
+    res.subscribeText((chunk) => {
+      text += chunk.text
+      if (chunk.streamClosed) done()
+    })
   })
   const want: Array<string> = []
   for (let i = 0; connections < 3; i++) {
@@ -128,6 +133,6 @@ test(`an event stream that ends of age is taken up again by the client`, { timeo
     await new Promise((go) => setTimeout(go, 50))
   }
   await post(url, undefined, undefined, { "Stream-Closed": `true` })
-  await res.closed
+  await end
   expect(text).toBe(want.join(``))
 })

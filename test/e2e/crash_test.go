@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"errors"
 	"math/rand/v2"
 	"os"
 	"strconv"
@@ -99,7 +100,7 @@ func run(t *testing.T, d *daemon, api *api, actors []actor, life time.Duration) 
 		wg.Go(func() {
 			for {
 				err := a.step()
-				if err == errDown {
+				if errors.Is(err, errDown) {
 					return
 				}
 				if err != nil {

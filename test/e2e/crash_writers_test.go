@@ -124,10 +124,10 @@ func sameLines(got, want []placed) error {
 	return nil
 }
 
-// tuple is what makes a producer's append unique.
-type tuple struct{ epoch, seq int }
+// producerTuple is what makes a producer's append unique.
+type producerTuple struct{ epoch, seq int }
 
-func (t tuple) headers(id string) []string {
+func (t producerTuple) headers(id string) []string {
 	return []string{"Producer-Id", id, "Producer-Epoch", strconv.Itoa(t.epoch), "Producer-Seq", strconv.Itoa(t.seq)}
 }
 
@@ -137,8 +137,8 @@ type producer struct {
 	stream *crowdedStream
 	rng    *rand.Rand
 	id, n  int
-	next   tuple
-	last   tuple // of the newest acknowledged append
+	next   producerTuple
+	last   producerTuple // of the newest acknowledged append
 	acked  []placed
 	open   string
 }
@@ -151,7 +151,7 @@ func (p *producer) step() error {
 		return p.repeat()
 	}
 	if p.rng.IntN(50) == 0 {
-		p.next = tuple{epoch: p.next.epoch + 1}
+		p.next = producerTuple{epoch: p.next.epoch + 1}
 	}
 	p.open = line(p.String(), p.n, p.rng)
 	p.n++
@@ -218,7 +218,7 @@ type jsonProducer struct {
 	api  *api
 	rng  *rand.Rand
 	name string
-	next tuple
+	next producerTuple
 	n    int    // messages acknowledged
 	open int    // messages of the open append
 	body string // of the open append

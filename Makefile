@@ -1,0 +1,65 @@
+# make test is what CI runs; it needs Go, Node and git, and a C compiler for the race detector.
+
+GO          ?= go
+BIN         := bin/snakream
+STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+FUZZTIME    ?= 30s
+ROUNDS      ?= 500
+
+# The race detector needs cgo. Without a C compiler the tests run without it.
+RACE := $(shell command -v $$($(GO) env CC) >/dev/null 2>&1 && echo -race)
+
+NODE_PACKAGES := $(patsubst %,test/%/node_modules/.package-lock.json,conformance client)
+
+.PHONY: run build test unit e2e lint fuzz soak bench peers clean
+
+run: build
+	$(BIN) serve
+
+build:
+	CGO_ENABLED=0 $(GO) build -trimpath -o $(BIN) ./cmd/snakream
+
+test: $(NODE_PACKAGES) lint unit e2e
+
+unit:
+	@test -n "$(RACE)" || echo "no C compiler: running without the race detector"
+	$(GO) test $(RACE) -timeout 15m ./...
+
+# The binary with the official conformance suite, the official client, and SIGKILL.
+e2e: build $(NODE_PACKAGES)
+	E2E_BINARY=$(CURDIR)/$(BIN) $(GO) test -tags e2e -count=1 -timeout 15m ./test/e2e/...
+
+lint:
+	@unformatted=$$(git ls-files -co --exclude-standard '*.go' | xargs gofmt -l); \
+		test -z "$$unformatted" || { echo "not formatted by gofmt:"; echo "$$unformatted"; exit 1; }
+	$(GO) vet ./...
+	$(GO) vet -tags e2e ./test/...
+	$(GO) run $(STATICCHECK) ./...
+	$(GO) run $(STATICCHECK) -tags e2e ./test/...
+
+# Every fuzz target for FUZZTIME. (Their corpora are part of make test.)
+fuzz:
+	@set -e; for package in $$($(GO) list ./...); do \
+		for target in $$($(GO) test -list '^Fuzz' $$package | grep '^Fuzz' || true); do \
+			echo "$$package $$target"; \
+			$(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) $$package; \
+		done; \
+	done
+
+# The crash test for a long time: ROUNDS kills for each number of shards.
+soak: build
+	E2E_BINARY=$(CURDIR)/$(BIN) E2E_ROUNDS=$(ROUNDS) $(GO) test -tags e2e -run '^TestCrash$$' -count=1 -timeout 0 -v ./test/e2e
+
+# The figures of docs/PERFORMANCE.md, against the peers: BENCHFLAGS="-only append -runs 1".
+bench: build
+	$(GO) run ./bench figures $(BENCHFLAGS)
+
+peers:
+	bench/peers/peers.sh install
+
+clean:
+	rm -rf bin $(patsubst %,test/%/node_modules,conformance client)
+
+test/%/node_modules/.package-lock.json: test/%/package-lock.json
+	cd test/$* && npm ci --no-audit --no-fund
+	@touch $@
