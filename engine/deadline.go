@@ -57,12 +57,12 @@ func (s *Stream) Renew(v *View) Renewal {
 		switch {
 		case d <= int64(now): // passed, or sealed by an expiry
 			return MustExpire
-		case v.TTL < 0 || want <= d:
+		case v.TTL < 0:
 			return Renewed
-		case !inc.deadline.CompareAndSwap(d, want):
+		case want > d && !inc.deadline.CompareAndSwap(d, want):
 			continue
 		}
-		break
+		break // perhaps somebody else moved it; what he waits for is needed here too
 	}
 	recorded := inc.recorded.Load()
 	switch {
@@ -95,9 +95,9 @@ func (s *shard) renewed(st *Stream, h *core.Head) {
 	st.inc.push(to)
 }
 
-// expireDue ends the streams whose deadline has come, a bounded number a turn.
+// expireDue ends the streams whose deadline has come, as many as have room in a batch.
 func (s *shard) expireDue() {
-	for range maxExpiries {
+	for range s.e.opts.expiryRoom() / expiryBytes {
 		if !s.timers.due(s.now) {
 			return
 		}
@@ -163,7 +163,7 @@ func (s *shard) repeated(o *Op, st *Stream) {
 		s.logTouch(st)
 		return
 	}
-	st.inc.push(want)
+	st.inc.push(min(want, recordedDeadline(h)))
 }
 
 // logTouch records that a stream was used now.
@@ -230,13 +230,17 @@ func (s *shard) armTimer() {
 			at = q
 		}
 	}
-	if at == 0 || s.now < s.armed && s.armed <= at {
+	fired := s.fired.Swap(false) // perhaps early: the wall clock may be set back, or slow
+	if at == 0 || !fired && s.now < s.armed && s.armed <= at {
 		return // the timer fires early enough; the turn that it asks for looks again
 	}
 	s.armed = at
 	d := time.Duration(max(at-s.e.now(), 0)+1) * time.Millisecond
 	if s.timer == nil {
-		s.timer = time.AfterFunc(d, s.ring)
+		s.timer = time.AfterFunc(d, func() {
+			s.fired.Store(true)
+			s.ring()
+		})
 		return
 	}
 	s.timer.Reset(d)

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"fmt"
 	"sync"
 
 	"github.com/snakream/snakream/engine/core"
@@ -36,26 +37,51 @@ const companions = 2*(64+128) + 2*record.MaxProducerID/16
 // bound returns the most bytes that the operation takes in the log.
 func (o *Op) bound() int64 {
 	ev := &o.Event
-	head := 96 + len(ev.Bucket) + len(ev.Name) + len(ev.ContentType) + len(ev.MediaType) + len(ev.Producer.ID) + len(ev.StreamSeq)
-	if len(ev.Ends) > 1 {
-		head += 5 * len(ev.Ends)
-		head = min(head, 96+4*len(ev.Ends)+len(ev.Body)/64)
-	}
+	head := 128 + len(ev.Bucket) + len(ev.Name) + len(ev.ContentType) + len(ev.MediaType) + len(ev.Producer.ID) + len(ev.StreamSeq)
 	if f := ev.Fork; f != nil {
 		head += 128 + len(f.Bucket) + len(f.Name)
 	}
-	n := wal.RecordBytes(head, len(ev.Body)) + companions
+	n := wal.RecordBytes(head, 0) + companions
 	if ev.Op == core.OpAppend && ev.Producer.Set {
 		n += record.MaxProducerID
+	}
+	if !ev.BodyFault {
+		n += int64(len(ev.Body)) + endsBytes(int64(len(ev.Ends)), int64(len(ev.Body)))
 	}
 	return n
 }
 
+// endsBytes returns the most bytes that the ends of n messages take, body bytes
+// together: one each, and one more for every 127 bytes beyond.
+func endsBytes(n, body int64) int64 { return 8 + n + max(body-n, 0)/127 }
+
+// check reports what would not fit the log, or could not be read back from it. It
+// completes the event where a body is to be kept by reference.
+func (e *Engine) check(o *Op) error {
+	ev := &o.Event
+	n := len(ev.Ends)
+	switch {
+	case ev.BodyFault:
+	case (n > 0) != (len(ev.Body) > 0), n > 0 && int(ev.Ends[n-1]) != len(ev.Body):
+		return fmt.Errorf("%w: %d ends of messages for a body of %d bytes", ErrInvalid, n, len(ev.Body))
+	case len(ev.Body) > record.InlineBody && ev.BodySum == 0:
+		ev.BodySum = bin.Sum(ev.Body)
+	}
+	if size, limit := o.bound(), e.shards[0].log.MaxBatch()-e.opts.expiryRoom(); size > limit {
+		return fmt.Errorf("%w: it may take %d bytes in the log, %d is the limit", ErrInvalid, size, limit)
+	}
+	return nil
+}
+
 // Submit hands an operation to its shard. When it returns an error the operation
-// has not been taken: ErrOverloaded, ErrClosed or ErrFailed. It does not block.
+// has not been taken: ErrOverloaded, ErrClosed, ErrFailed or ErrInvalid. It does not
+// block.
 func (e *Engine) Submit(o *Op) error {
 	if err := e.Err(); err != nil {
 		return ErrFailed
+	}
+	if err := e.check(o); err != nil {
+		return err
 	}
 	ev := &o.Event
 	if ev.Op == core.OpCreate {

@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/snakream/snakream/internal/vfs"
+	"github.com/snakream/snakream/wal"
 )
 
 // Options configure an Engine. The zero value of a field means its default. They
@@ -61,7 +62,7 @@ type Options struct {
 }
 
 const (
-	minWALFileBytes = 256 << 10
+	minWALFileBytes = wal.MinFileBytes
 	maxMemtable     = 1 << 30 // run positions in a memtable are 32 bits
 	maxShards       = 64
 )
@@ -81,7 +82,7 @@ func (o Options) withDefaults() Options {
 	set(&o.WALMaxBytes, 256<<20)
 	set(&o.SegmentMaxBytes, 256<<20)
 	set(&o.MaxStateBytes, 4<<30)
-	set(&o.MaxBodyBytes, min(32<<20, (o.WALFileBytes-opOverhead)*2/3))
+	set(&o.MaxBodyBytes, min(32<<20, (o.WALFileBytes-o.opOverhead())*5/8))
 	set(&o.MinFreeDisk, 2*o.SegmentMaxBytes+o.MemtableBytes+2*o.WALFileBytes)
 	if o.MaxProducers == 0 {
 		o.MaxProducers = 4096
@@ -123,9 +124,9 @@ func (o Options) Validate() error {
 	bad(o.WALMaxBytes < o.WALFileBytes, "wal-max-bytes: %d is less than wal-file-bytes, %d", o.WALMaxBytes, o.WALFileBytes)
 	bad(o.SegmentMaxBytes < 64<<10, "segment-max-bytes: %d is less than %d", o.SegmentMaxBytes, 64<<10)
 	bad(o.MaxBodyBytes < 1 || o.MaxBodyBytes > maxMemtable, "max-body-bytes: %d is not in 1..%d", o.MaxBodyBytes, maxMemtable)
-	bad(o.MaxBodyBytes+o.MaxBodyBytes/2+opOverhead > o.WALFileBytes,
+	bad(o.MaxBodyBytes+endsBytes(o.MaxBodyBytes/2, o.MaxBodyBytes)+o.opOverhead() > o.WALFileBytes,
 		"max-body-bytes: an operation of %d bytes may take half as much again and %d in the log, which does not fit wal-file-bytes, %d",
-		o.MaxBodyBytes, opOverhead, o.WALFileBytes)
+		o.MaxBodyBytes, o.opOverhead(), o.WALFileBytes)
 	bad(o.MaxProducers < 1, "max-producers-per-stream: %d is less than 1", o.MaxProducers)
 	bad(o.MaxStateBytes < 1<<20, "max-state-bytes: %d is less than %d", o.MaxStateBytes, 1<<20)
 	bad(o.MinFreeDisk < 0, "min-free-disk: %d is negative", o.MinFreeDisk)
@@ -135,10 +136,13 @@ func (o Options) Validate() error {
 }
 
 // opOverhead is the room in the log that the largest operation takes besides its
-// body and the ends of its messages, which are at most half as much as the body:
-// header of the file, names, types, producer id, Stream-Seq, and what may share its
-// batch.
-const opOverhead = 2*vfs.BlockSize + 40<<10 + expiryRoom
+// body and the ends of its messages, which are about half as much as the body where
+// each has two bytes, as in JSON: header of the file, names, types, producer id,
+// Stream-Seq, and what may share its batch.
+func (o *Options) opOverhead() int64 { return 2*vfs.BlockSize + 40<<10 + o.expiryRoom() }
+
+// expiryRoom is the part of each batch that is kept for streams whose deadline has come.
+func (o *Options) expiryRoom() int64 { return min(maxExpiryRoom, o.WALFileBytes/8) }
 
 func defaultShards() int { return min(max(runtime.NumCPU()/2, 1), maxShards) }
 

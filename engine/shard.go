@@ -44,6 +44,7 @@ type shard struct {
 
 	jobs  chan *batch // to the disk goroutine
 	timer *time.Timer // rings for the next deadline
+	fired atomic.Bool // it has, since it was set
 
 	reads  atomic.Pointer[readState]
 	readMu sync.Mutex // held while reads is replaced, never across I/O
@@ -107,10 +108,10 @@ type upkeep struct {
 }
 
 const (
-	maxBatchBytes = 4 << 20 // of small records; bounds a turn
-	maxExpiries   = 256     // deadlines handled in one turn
-	expiryRoom    = maxExpiries * 128
-	smallBatch    = 2 // batches of up to so many are answered by the disk goroutine
+	maxBatchBytes = 4 << 20  // of small records; bounds a turn
+	maxExpiryRoom = 32 << 10 // of a batch, for streams whose deadline has come
+	expiryBytes   = 128      // that one of them takes at most
+	smallBatch    = 2        // batches of up to so many are answered by the disk goroutine
 )
 
 // submit puts an operation into the mailbox. While a batch is with the disk there

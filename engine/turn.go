@@ -157,7 +157,7 @@ func (s *shard) newBatch() *batch {
 
 // fit returns how many of ops go into one batch, and the room that they need.
 func (s *shard) fit(ops []*Op) (n int, room int64) {
-	limit := s.log.MaxBatch() - expiryRoom
+	limit := s.log.MaxBatch() - s.e.opts.expiryRoom()
 	for small := int64(0); n < len(ops); n++ {
 		size := ops[n].bound()
 		if n > 0 && (room+size > limit || small > maxBatchBytes) {
@@ -167,7 +167,7 @@ func (s *shard) fit(ops []*Op) (n int, room int64) {
 			small += size
 		}
 	}
-	return n, room + expiryRoom
+	return n, room + s.e.opts.expiryRoom()
 }
 
 // process decides one operation and, when that makes a record, logs and applies it.

@@ -2,6 +2,7 @@ package server
 
 import (
 	"github.com/snakream/snakream/protocol"
+	"github.com/snakream/snakream/server/http1"
 )
 
 // handler gives the transport's requests to the operations. Everything here runs
@@ -109,5 +110,11 @@ func (c *call) foreseeAppend(length int64) protocol.Outcome {
 // limits, exhausted body memory.
 func (h handler) Malformed(status int, code, detail string) (fields, body []byte) {
 	h.metrics.count(routeOther, status)
+	if code == http1.CodeBodyTooLarge {
+		p := protocol.NewProblem(code, detail)
+		p.Limit = h.cfg.MaxBodyBytes
+		_, fields, body = h.render.Problem(nil, p)
+		return fields, body
+	}
 	return h.render.Malformed(nil, status, code, detail)
 }

@@ -89,6 +89,7 @@ func (c *call) parse(length int64) *protocol.Problem {
 	if p := protocol.Parse(&c.req, &c.op); p != nil {
 		return p
 	}
+	c.op.Host = r.Host // of an absolute target it wins over the field
 	c.route = routeOf(&c.op)
 	return nil
 }

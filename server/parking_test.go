@@ -11,6 +11,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/snakream/snakream/internal/invariants"
 )
 
 func TestParkedRequests(t *testing.T) {
@@ -122,7 +124,11 @@ func TestStreams(t *testing.T) {
 
 // Readers that don't read hold up nobody, are told apart from those that do, and are cut off in time.
 func TestField79SlowReaders(t *testing.T) {
-	f := startFront(t, TransportConfig{StallTimeout: 500 * time.Millisecond})
+	stall := time.Second
+	if invariants.Enabled { // under the race detector even the fast ones are slow
+		stall = 5 * time.Second
+	}
+	f := startFront(t, TransportConfig{StallTimeout: stall})
 	const slow, fast, frames = 5, 20, 400
 	frame := append(bytes.Repeat([]byte("d"), 16<<10-2), "\n\n"...)
 	for range slow {

@@ -407,7 +407,9 @@ func show(h *Head) string {
 		fmt.Fprintf(&b, "producer %s %d/%d bytes [%d, %d) records [%d, %d) at %d\n", id, p.Epoch, p.Seq, p.Start, p.End, p.StartRecord, p.EndRecord, p.At)
 	}
 	pins := make([]string, 0, h.Pins())
-	h.EachPin(func(fork base.StreamID, upTo base.Offset) { pins = append(pins, fmt.Sprintf("pinned by #%03d up to %d\n", fork, upTo)) })
+	h.EachPin(func(fork base.StreamID, upTo base.Offset) {
+		pins = append(pins, fmt.Sprintf("pinned by #%03d up to %d\n", fork, upTo))
+	})
 	slices.Sort(pins)
 	return b.String() + strings.Join(pins, "")
 }

@@ -37,7 +37,7 @@ func TestRandomEvents(t *testing.T) {
 	if seed == 0 {
 		seed = uint64(time.Now().UnixNano())
 	}
-	rounds := 40
+	rounds := 20
 	if testing.Short() {
 		rounds = 5
 	}

@@ -290,3 +290,17 @@ func TestAppendAllocatesNothing(t *testing.T) {
 		t.Errorf("%v allocations an append", n)
 	}
 }
+
+// While nobody writes, most of what the pool keeps goes back to the runtime.
+func TestPoolTrim(t *testing.T) {
+	var p Pool
+	for range idleFree + 3 {
+		p.put(make([]byte, slabBytes))
+	}
+	for range 2 {
+		p.Trim()
+		if len(p.free) != idleFree {
+			t.Fatalf("%d slabs are left, not %d", len(p.free), idleFree)
+		}
+	}
+}

@@ -181,7 +181,7 @@ func (f *field) has(r answer, header ...string) {
 	f.Helper()
 	for i := 0; i < len(header); i += 2 {
 		if got := r.header.Get(header[i]); got != header[i+1] {
-			f.Errorf("%s: %q, want %q in %v", header[i], got, header[i+1], r)
+			f.Errorf("%s: %q, want %q in a %d: %.200s", header[i], got, header[i+1], r.status, r.body)
 		}
 	}
 }

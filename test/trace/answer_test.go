@@ -27,7 +27,7 @@ type step struct {
 
 // steps are done in this order by one client.
 func steps() []step {
-	large := strings.Repeat("0123456789abcdef", 12<<10) + "<<large ends>>" // beyond what a batch copies
+	large := strings.Repeat("0123456789abcdef", 12<<10) + "<<large>>" // beyond what a batch copies
 	producer := text("Producer-Id", "p", "Producer-Epoch", "0", "Producer-Seq", "0")
 	get := func(stream string, status int, body string) request {
 		return request{"GET", stream + "?offset=-1", body, nil, status}
@@ -169,15 +169,9 @@ func (p *process) durableBefore(t *testing.T, from int, client, body string, own
 	if writes == 0 {
 		t.Errorf("nothing was written to the log before the answer:\n%s", around(events, a.begin))
 	}
-	if own && strings.Contains(body, "<<") && !bytes.Contains(written, markerOf(body)) {
-		t.Errorf("the log was not given %q before the answer:\n%s", markerOf(body), around(events, a.begin))
+	if m := marker.FindString(body); own && !bytes.Contains(written, []byte(m)) {
+		t.Errorf("the log was not given %q before the answer:\n%s", m, around(events, a.begin))
 	}
-}
-
-// markerOf returns the part of a body that can be found in the log.
-func markerOf(body string) []byte {
-	from, to := strings.LastIndex(body, "<<"), strings.LastIndex(body, ">>")
-	return []byte(body[from : to+2])
 }
 
 // syncedBefore reports why a change of a file was not durable at a position: it has to

@@ -3,10 +3,10 @@
 package trace
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"path"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -138,14 +138,15 @@ func TestRotationFlushAndMerge(t *testing.T) {
 // churn appends with a few clients until the trace has enough of everything.
 func (p *process) churn(t *testing.T) []sent {
 	t.Helper()
-	const clients = 4
+	streams := []string{"a", "b", "c", "d"}
+	clients := len(streams)
 	var wg sync.WaitGroup
 	var enough atomic.Bool
 	acked := make([][]sent, clients)
 	errs := make([]error, clients)
 	for i := range clients {
 		c := p.dial(t)
-		wg.Go(func() { acked[i], errs[i] = p.appendMany(c, fmt.Sprintf("s%d", i), &enough) })
+		wg.Go(func() { acked[i], errs[i] = p.appendMany(c, streams[i], &enough) })
 	}
 	wg.Wait()
 	if err := errors.Join(errs...); err != nil {
@@ -170,13 +171,13 @@ func (p *process) appendMany(c *client, stream string, enough *atomic.Bool) ([]s
 		if enough.Load() {
 			break
 		}
-		marker := fmt.Sprintf("<<%s-%d>>", stream, n)
+		name := fmt.Sprintf("<<%s-%d>>", stream, n)
 		from := p.now()
-		body := marker + strings.Repeat("x", 100+n*37%6000)
+		body := name + strings.Repeat("x", 100+n*37%6000)
 		if _, _, err := c.do(request{"POST", stream, body, text(), 204}); err != nil {
 			return nil, err
 		}
-		acked = append(acked, sent{marker, c.addr, from})
+		acked = append(acked, sent{name, c.addr, from})
 		if n%16 == 0 && p.busyEnough() {
 			enough.Store(true)
 		}
@@ -196,20 +197,14 @@ func (p *process) busyEnough() bool {
 	return err == nil
 }
 
+// A marker is what a body can be found by, wherever it is stored.
+var marker = regexp.MustCompile(`<<[a-z]+[-0-9]*>>`)
+
 // markersIn returns the markers in b.
 func markersIn(b []byte) []string {
 	var all []string
-	for {
-		from := bytes.Index(b, []byte("<<"))
-		if from < 0 {
-			return all
-		}
-		b = b[from:]
-		to := bytes.Index(b, []byte(">>"))
-		if to < 0 {
-			return all
-		}
-		all = append(all, string(b[:to+2]))
-		b = b[to+2:]
+	for _, m := range marker.FindAll(b, -1) {
+		all = append(all, string(m))
 	}
+	return all
 }

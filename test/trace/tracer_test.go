@@ -65,11 +65,12 @@ func startTraced(root string, argv []string, log *os.File) (*tracer, error) {
 	}
 	started := make(chan error, 1)
 	go t.run(argv, log, started) // ends with the process
-	if err := <-started; err != nil {
-		return nil, fmt.Errorf("the order of system calls can't be checked, because this environment "+
-			"does not let a process trace its own child (ptrace; in a container, allow CAP_SYS_PTRACE and the call itself): %w", err)
+	err := <-started
+	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES) || errors.Is(err, unix.ENOSYS) {
+		err = fmt.Errorf("the order of system calls can't be checked, because this environment does not let "+
+			"a process trace its own child (ptrace): %w", err)
 	}
-	return t, nil
+	return t, err
 }
 
 // run starts the process and notes what it does until it ends. Only the thread that
@@ -107,7 +108,7 @@ func (t *tracer) start(argv []string, log *os.File) error {
 		Files: []*os.File{nil, log, log},
 		// Settings come from flags alone.
 		Env: slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "SNAKREAM_") }),
-		Sys:   &syscall.SysProcAttr{Ptrace: true},
+		Sys: &syscall.SysProcAttr{Ptrace: true},
 	})
 	if err != nil {
 		return err
