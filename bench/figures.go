@@ -62,6 +62,9 @@ func between(name, other, metric string) func(found) (float64, string) {
 }
 
 func ours(c comparison, metric string) string {
+	if len(c.values(us, metric)) == 0 {
+		return "no run finished: " + c.failure(us)
+	}
 	return with(number(c.median(us, metric)), c.unit(metric))
 }
 
@@ -141,7 +144,7 @@ var allFigures = []figure{
 		{text: "time to wake all", value: against("park long-poll", "electric", "wake")},
 	}},
 	{name: "recover log", servers: "snakream", args: list{
-		"snakream=--memtable-bytes=2GiB", "snakream=--wal-max-bytes=4GiB",
+		"snakream=--memtable-bytes=1GiB", "snakream=--wal-max-bytes=4GiB",
 	}, load: recovery("all in the log"), goals: []goal{
 		{text: "ready after kill -9 with 1,000,000 appends over 100,000 streams in the log", value: absolute("recover log", "ready"), max: 3},
 	}},
@@ -180,6 +183,11 @@ func figures(c *common, only string) error {
 	}
 	if !c.json {
 		writeTable(b.out, f, c.runs)
+	}
+	for name, c := range f {
+		if why := c.failure(us); why != "" {
+			return fmt.Errorf("%s: a run failed: %s", name, why)
+		}
 	}
 	return nil
 }

@@ -209,6 +209,16 @@ func (c comparison) values(server, name string) map[int]float64 {
 	return v
 }
 
+// failure is why a server's first failed run failed, or empty.
+func (c comparison) failure(server string) string {
+	for _, r := range c.results {
+		if r.Server == server && r.Error != "" {
+			return r.Error
+		}
+	}
+	return ""
+}
+
 // median is NaN when no run succeeded.
 func (c comparison) median(server, name string) float64 {
 	var all []float64

@@ -214,14 +214,14 @@ func (h *timerHeap) push(d deadline) { heap.Push(h, d) }
 func (h timerHeap) due(now base.Millis) bool { return len(h) > 0 && h[0].at <= now }
 
 // armTimer has the shard rung when the next deadline comes, or when deleted bytes
-// have to leave the memtable.
+// have to leave memtable and log.
 func (s *shard) armTimer() {
 	at := base.Millis(0)
 	if len(s.timers) > 0 {
 		at = s.timers[0].at
 	}
-	if s.dead {
-		if e := s.deadSince + base.Millis(s.e.opts.EraseWithin.Milliseconds()/2); at == 0 || e < at {
+	if s.deadSince != 0 {
+		if e := s.deadSince + s.e.opts.eraseAfter(); at == 0 || e < at {
 			at = e
 		}
 	}

@@ -51,6 +51,7 @@ func (k *keeper) flushUntilDone(f frozen) bool {
 }
 
 func (k *keeper) flushOnce(f frozen) error {
+	k.countDead()
 	entries := f.gen.table.Entries()
 	var ids []base.SegmentID
 	for _, kind := range []uint8{kindLasting, kindExpires} {
@@ -77,6 +78,7 @@ func (k *keeper) flushOnce(f frozen) error {
 	for _, r := range refs {
 		e.Add = append(e.Add, describe(r, 0, uint64(f.low.LSN)))
 	}
+	e.Add = append(e.Add, k.newlyDead()...)
 	if err := k.edit(e); err != nil {
 		k.uninstall(refs)
 		return err
@@ -115,6 +117,7 @@ func (k *keeper) index(r *segmentRef) {
 		for st := range r.seg.Streams() {
 			if x := st.Extent; x.End > x.Start && i%2 == pass {
 				k.tree.Insert(x)
+				k.countNew(x)
 			}
 			i++
 		}
@@ -162,9 +165,7 @@ func (k *keeper) forgettable(en *memtable.Entry) bool {
 			return false
 		}
 	}
-	k.mu.Lock()
-	delete(k.ended, en.ID())
-	k.mu.Unlock()
+	k.forget(en.ID())
 	return true
 }
 

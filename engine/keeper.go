@@ -50,7 +50,8 @@ type keeper struct {
 
 	mu    sync.Mutex // guards what others hand over
 	queue []frozen
-	ended map[base.StreamID]base.Millis // gone, and perhaps still in segments: since when
+	ended map[base.StreamID]endedStream // gone, and perhaps still in segments
+	fresh []base.StreamID               // those of them that countDead has yet to look at
 	more  bool                          // ids are running out
 
 	kick   chan struct{} // capacity 1
@@ -64,6 +65,9 @@ type keeper struct {
 	busy       bool          // a merge is under way
 	mergeWait  time.Duration // between tries, while merges fail
 	mergeAfter time.Time     // the next try
+
+	dead    map[base.SegmentID]deadBytes // what segments hold of streams that have gone
+	erasing bool                         // whether the last merge was for that
 
 	avoid map[base.SegmentID]bool // damaged: never merged, so that their bytes are kept
 }
@@ -113,20 +117,6 @@ func (k *keeper) flush(f frozen) {
 	k.wake()
 }
 
-// gone notes that nothing of a stream is needed any more. Any goroutine.
-func (k *keeper) gone(id base.StreamID) {
-	k.mu.Lock()
-	k.ended[id] = k.s.e.now()
-	k.mu.Unlock()
-}
-
-func (k *keeper) isGone(id base.StreamID) bool {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	_, ok := k.ended[id]
-	return ok
-}
-
 // lowOnIDs asks for more stream ids. Any goroutine.
 func (k *keeper) lowOnIDs() {
 	k.mu.Lock()
@@ -148,7 +138,7 @@ func (k *keeper) next() (f frozen, ok, ids bool) {
 
 func (k *keeper) run() {
 	defer close(k.merges)
-	tick := time.NewTicker(max(k.s.e.opts.EraseWithin/8, time.Second))
+	tick := time.NewTicker(k.s.e.opts.EraseWithin / 8)
 	defer tick.Stop()
 	for {
 		select {

@@ -45,6 +45,8 @@ func (k *keeper) proposeMerge() {
 	if k.busy || k.stopping() || k.s.e.Err() != nil || time.Now().Before(k.mergeAfter) {
 		return
 	}
+	k.countDead()
+	k.noteDead()
 	job, ok := k.pickMerge()
 	if !ok {
 		return
@@ -87,18 +89,30 @@ func (k *keeper) runsOf(kind uint8) []run {
 	return all
 }
 
+// pickMerge takes turns between what has to be erased and what is small, so that
+// neither waits for all of the other.
 func (k *keeper) pickMerge() (mergeJob, bool) {
+	picks := []func() (mergeJob, bool){k.pickDead, k.pickGroup}
+	if k.erasing {
+		slices.Reverse(picks)
+	}
+	for _, pick := range picks {
+		if job, ok := pick(); ok {
+			k.erasing = len(job.inputs) == 1
+			return job, true
+		}
+	}
+	return mergeJob{}, false
+}
+
+// pickGroup proposes to merge the newest runs of one level that are enough.
+func (k *keeper) pickGroup() (mergeJob, bool) {
 	for _, kind := range []uint8{kindLasting, kindExpires} {
 		runs := k.runsOf(kind)
 		for i := len(runs) - mergeWidth; i >= 0; i-- {
 			group := runs[i : i+mergeWidth]
 			if group[0].level == group[mergeWidth-1].level && !k.damaged(group) {
 				return k.job(kind, group, group[0].level+1), true
-			}
-		}
-		for _, r := range runs {
-			if k.mostlyDead(r) && !k.damaged([]run{r}) {
-				return k.job(kind, []run{r}, r.level), true
 			}
 		}
 	}
@@ -114,39 +128,6 @@ func (k *keeper) damaged(group []run) bool {
 		}
 	}
 	return false
-}
-
-// mostlyDead reports whether a run is worth rewriting for what has ended in it: half
-// of its bytes, or anything for half of the time within which it has to be erased.
-func (k *keeper) mostlyDead(r run) bool {
-	k.mu.Lock()
-	ended := make(map[base.StreamID]base.Millis, len(k.ended))
-	for id, at := range k.ended {
-		ended[id] = at
-	}
-	k.mu.Unlock()
-	due := k.s.e.now() - base.Millis(k.s.e.opts.EraseWithin.Milliseconds()/2)
-	segs := k.s.reads.Load().segs
-	dead, size := int64(0), int64(0)
-	for _, m := range r.segs {
-		ref := segs[m.ID]
-		if ref == nil {
-			continue
-		}
-		size += ref.seg.PayloadBytes()
-		for id, at := range ended {
-			if id < m.MinStream || id > m.MaxStream {
-				continue
-			}
-			if st, ok := ref.seg.Find(id); ok && st.Extent.End > st.Extent.Start {
-				if at <= due {
-					return true
-				}
-				dead += int64(st.Extent.End - st.Extent.Start)
-			}
-		}
-	}
-	return dead > 0 && dead*2 > size
 }
 
 // job pins the segments that a merge reads.
@@ -194,11 +175,7 @@ func (k *keeper) finishMerge(r mergeResult) {
 		return
 	}
 	k.mergeWait = 0
-	k.mu.Lock()
-	for _, id := range r.buried {
-		delete(k.ended, id)
-	}
-	k.mu.Unlock()
+	k.forget(r.buried...)
 	k.s.stats.merges.Add(1)
 	k.s.stats.mergeSeconds.observe(r.took)
 }
@@ -244,6 +221,7 @@ func (k *keeper) replace(r mergeResult) error {
 		return err
 	}
 	for _, ref := range r.inputs {
+		delete(k.dead, ref.seg.ID())
 		for st := range ref.seg.Streams() {
 			if x := st.Extent; x.End > x.Start {
 				k.tree.Remove(x)

@@ -121,7 +121,7 @@ func (s *shard) swapReads(edit func(*readState)) {
 // newGeneration makes an empty active memtable.
 func (s *shard) newGeneration() *generation {
 	g := &generation{table: memtable.New(&s.e.pool)}
-	s.active, s.walBytes, s.dead = g.table, 0, false
+	s.active, s.walBytes = g.table, 0
 	return g
 }
 

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -47,7 +48,10 @@ func (e *Engine) recover() error {
 
 func (s *shard) recover() error {
 	s.recovering = true
-	k := &keeper{s: s, tree: index.New(), ended: map[base.StreamID]base.Millis{}, avoid: map[base.SegmentID]bool{}}
+	k := &keeper{
+		s: s, tree: index.New(), ended: map[base.StreamID]endedStream{},
+		dead: map[base.SegmentID]deadBytes{}, avoid: map[base.SegmentID]bool{},
+	}
 	s.keep = k
 	var err error
 	if k.man, k.state, err = manifest.Open(s.e.opts.FS, s.path()); err != nil {
@@ -77,6 +81,7 @@ func (s *shard) recover() error {
 	}
 	clone := k.tree.Clone()
 	s.swapReads(func(next *readState) { next.tree = clone })
+	s.unknownDead()
 	return s.startIDs()
 }
 
@@ -130,6 +135,7 @@ type rows struct {
 	config, state segment.Row
 	others        map[string]segment.Row
 	holdsBytes    bool
+	deadSince     base.Millis // what the manifest says of the segments with bytes, the oldest; 0: nothing
 }
 
 func (r *rows) add(row segment.Row) {
@@ -166,7 +172,12 @@ func (s *shard) restoreRows(refs []*segmentRef) error {
 				r = &rows{}
 				all[x.Stream] = r
 			}
-			r.holdsBytes = r.holdsBytes || x.End > x.Start
+			if x.End > x.Start {
+				r.holdsBytes = true
+				if d := s.keep.state.Segments[x.Segment].DeadSince; r.deadSince == 0 || d != 0 && d < r.deadSince {
+					r.deadSince = d
+				}
+			}
 		}
 		for row, err := range ref.seg.AllRows() {
 			if err != nil {
@@ -178,7 +189,7 @@ func (s *shard) restoreRows(refs []*segmentRef) error {
 	for id, r := range all {
 		if r.state.Removed {
 			if r.holdsBytes {
-				s.keep.ended[id] = s.e.now()
+				s.keep.gone(id, cmp.Or(r.deadSince, s.e.now()))
 			}
 			continue
 		}
@@ -263,6 +274,12 @@ func (s *shard) replayRecord(rec *record.Record, r wal.Record) error {
 	if r.Batch != s.end.Batch && (s.active.Bytes() >= s.e.opts.MemtableBytes) {
 		s.freeze()
 	}
+	s.end = manifest.Position{LSN: r.LSN, Batch: r.Batch}
+	s.walBytes += wal.RecordBytes(len(r.Head), len(r.Body))
+	if rec.Type == record.TypeMark {
+		s.now = max(s.now, rec.At)
+		return nil
+	}
 	st := s.byID[rec.Stream]
 	if rec.Type == record.TypeCreate {
 		if st != nil {
@@ -272,11 +289,9 @@ func (s *shard) replayRecord(rec *record.Record, r wal.Record) error {
 	} else if st == nil {
 		st = &Stream{shard: s} // Apply says what is wrong
 	}
-	s.end = manifest.Position{LSN: r.LSN, Batch: r.Batch}
 	if err := s.apply(st, rec, r.LSN, false); err != nil {
 		return corrupt(err)
 	}
-	s.walBytes += wal.RecordBytes(len(r.Head), len(r.Body))
 	return nil
 }
 

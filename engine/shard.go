@@ -58,10 +58,10 @@ type turnState struct {
 	byID       map[base.StreamID]*Stream
 	now        base.Millis // of the last record: time never goes back
 	active     *memtable.Table
-	wrote      base.Millis // when the last batch with records was staged
-	walBytes   int64       // of the log since the active memtable began
-	dead       bool        // the active memtable holds bytes of a stream that has gone
-	deadSince  base.Millis
+	wrote      base.Millis       // when the last batch with records was staged
+	walBytes   int64             // of the log since the active memtable began
+	deadSince  base.Millis       // when memtables and log began to hold bytes of a stream that has gone; 0: they don't
+	marking    bool              // the log goes on in a new file, which needs a record
 	end        manifest.Position // last record staged
 	stateBytes int64
 	timers     timerHeap
@@ -199,7 +199,7 @@ func (s *shard) publish(b *batch) {
 		}
 		t.st.view.Store(t.view)
 		if t.gone {
-			s.keep.gone(t.id)
+			s.keep.gone(t.id, s.e.now())
 		}
 	}
 	for i := range b.touched {

@@ -76,6 +76,7 @@ type Stats struct {
 // gauges are what a shard's turn last knew, for scrapes.
 type gauges struct {
 	streams, memtable, state, pinned atomic.Int64
+	deadLog, deadSegments            atomic.Int64 // since when they hold bytes of streams that have gone; 0: they don't
 }
 
 // note leaves the turn's figures for scrapes.
@@ -85,6 +86,7 @@ func (s *shard) note() {
 	g.memtable.Store(s.active.Bytes())
 	g.state.Store(s.stateBytes)
 	g.pinned.Store(s.walBytes)
+	g.deadLog.Store(int64(s.deadSince))
 }
 
 // Stats returns what the engine does and holds now.
@@ -150,6 +152,10 @@ func (e *Engine) metrics() []metric {
 	count := func(f func(*shardStats) *atomic.Int64) float64 {
 		return sum(func(s *shard) float64 { return float64(f(&s.stats).Load()) })
 	}
+	oldest := time.Duration(0)
+	for _, s := range e.shards {
+		oldest = max(oldest, time.Duration(s.deadAge())*time.Millisecond)
+	}
 	st := e.Stats()
 	return []metric{
 		{"appends_total", "Writes with data that became durable.", counter, count(func(s *shardStats) *atomic.Int64 { return &s.appends })},
@@ -170,6 +176,7 @@ func (e *Engine) metrics() []metric {
 		{"merges_total", "Merges of segments.", counter, count(func(s *shardStats) *atomic.Int64 { return &s.merges })},
 		{"merge_failures_total", "Merges that failed.", counter, count(func(s *shardStats) *atomic.Int64 { return &s.mergeFailures })},
 		{"merge_seconds_total", "Time spent in merges.", counter, sum(func(s *shard) float64 { return s.stats.mergeSeconds.value() })},
+		{"erase_age_seconds", "For how long the oldest byte has been dead that has not been erased, as far as is known.", gauge, oldest.Seconds()},
 		{"wakes_total", "Changes told to live readers' streams.", counter, count(func(s *shardStats) *atomic.Int64 { return &s.wakes })},
 		{"damaged_total", "Reads and merges that met damaged or missing bytes.", counter, float64(e.stats.damaged.Load())},
 		{"recovery_seconds", "Time that the last start took to recover.", gauge, st.Recovery.Seconds()},

@@ -50,7 +50,7 @@ func (s *shard) turn() {
 func (s *shard) stage(ops []*Op, since time.Time) *batch {
 	s.setClock()
 	n, b := 0, (*batch)(nil)
-	if s.admitsWrites() && (len(ops) > 0 || s.timers.due(s.now)) {
+	if s.admitsWrites() && (len(ops) > 0 || s.timers.due(s.now) || s.marking) {
 		b = s.newBatch()
 		b.since = since
 		s.cur = b
@@ -94,6 +94,7 @@ func (s *shard) fill(ops []*Op) int {
 		s.process(o)
 		s.cur.ops = append(s.cur.ops, o)
 	}
+	s.mark()
 	return n
 }
 
@@ -125,8 +126,14 @@ func (s *shard) setClock() {
 func (s *shard) admitsWrites() bool {
 	o := &s.e.opts
 	full := s.active.Bytes() >= o.MemtableBytes || s.walBytes >= o.WALMaxBytes
-	stale := s.dead && s.now-s.deadSince >= base.Millis(o.EraseWithin.Milliseconds()/2)
-	if (full || stale || s.quiet()) && !s.freeze() && full {
+	erase := s.eraseDue()
+	switch {
+	case !full && !erase && !s.quiet():
+	case s.freeze():
+		if erase {
+			s.leaveLog()
+		}
+	case full:
 		s.env.DiskFull = s.env.DiskFull || s.keep.noSpace.Load()
 		return s.env.DiskFull
 	}
@@ -335,13 +342,11 @@ func (s *shard) remember(st *Stream, h *core.Head, rec *record.Record, lsn base.
 // bury ends an incarnation.
 func (s *shard) bury(st *Stream, h *core.Head, eff *core.Effects) {
 	s.active.Entry(h.ID, kindOf(h.Fixed)).Bury(record.StateKey, s.end.LSN)
-	if !s.dead {
-		s.dead, s.deadSince = true, s.now
-	}
+	s.died(s.now)
 	delete(s.byID, h.ID)
 	st.head = nil
 	if s.recovering {
-		s.keep.gone(h.ID) // live, the batch's publication says so
+		s.keep.gone(h.ID, s.now) // live, the batch's publication says so
 	}
 	if f := eff.Release; f != nil && s.cur != nil {
 		s.cur.upkeep = append(s.cur.upkeep, upkeep{

@@ -5,13 +5,6 @@ import (
 	"unicode/utf8"
 )
 
-// The two prefixes of api §1. They are compared with the raw path: an encoded
-// route word is not one.
-const (
-	prefixV1 = "/v1/stream/"
-	prefixDS = "/ds/"
-)
-
 // DefaultBucket is where /v1/stream/{name} without a slash lies.
 const DefaultBucket = "_default"
 
@@ -23,24 +16,9 @@ const (
 // pathFault is what is wrong with a path; its zero value is nothing.
 type pathFault struct{ code, detail string }
 
+var badEscape = badPath("The path has a percent sign without two hexadecimal digits.")
+
 func badPath(detail string) pathFault { return pathFault{codeBadPath, detail} }
-
-var noRoute = pathFault{codeUnknownRoute, "No resource of this server has such a path; streams are at /v1/stream/{path}."}
-
-// surfaceOf routes a raw path to the surface on which it names a stream.
-func surfaceOf(path []byte) (Surface, pathFault) {
-	if bytes.HasPrefix(path, []byte(prefixV1)) {
-		return SurfaceV1, pathFault{}
-	}
-	rest, ok := bytes.CutPrefix(path, []byte(prefixDS))
-	if !ok {
-		return 0, noRoute
-	}
-	if _, stream, two := bytes.Cut(rest, []byte{'/'}); !two || bytes.IndexByte(stream, '/') >= 0 || string(stream) == "streams" {
-		return 0, noRoute
-	}
-	return SurfaceDS, pathFault{}
-}
 
 // isRawPath reports whether b could be the path of a request: a query, a fragment or
 // a byte that has to be encoded is not part of one.
@@ -53,39 +31,46 @@ func isRawPath(b []byte) bool {
 	return true
 }
 
-// identity decodes and checks the path of a stream that surfaceOf routed to s. What
-// has to be decoded goes to scratch, which it returns.
-func identity(s Surface, path, scratch []byte) (bucket, stream, grown []byte, bad pathFault) {
-	if s == SurfaceDS {
-		rawBucket, rawStream, _ := bytes.Cut(path[len(prefixDS):], []byte{'/'})
-		var ok1, ok2 bool
-		bucket, scratch, ok1 = decodeSegment(rawBucket, scratch)
-		stream, scratch, ok2 = decodeSegment(rawStream, scratch)
-		if !ok1 || !ok2 {
-			return nil, nil, scratch, badPath("The path has a percent sign without two hexadecimal digits.")
-		}
-		if bytes.IndexByte(bucket, '/') >= 0 {
-			return nil, nil, scratch, badPath("A bucket id has no slash.")
-		}
-	} else {
-		whole, grown, ok := decodeSegment(path[len(prefixV1):], scratch)
-		scratch = grown
-		if !ok {
-			return nil, nil, scratch, badPath("The path has a percent sign without two hexadecimal digits.")
-		}
-		if bytes.Count(whole, []byte{'/'}) != bytes.Count(path[len(prefixV1):], []byte{'/'}) {
-			// Segments are split before they are decoded. Taking such a slash for a
-			// separator would give two streams one name.
-			return nil, nil, scratch, badPath("A segment of the path has an encoded slash.")
-		}
-		var two bool
-		if bucket, stream, two = bytes.Cut(whole, []byte{'/'}); !two {
-			bucket, stream = []byte(DefaultBucket), whole
-		} else if string(bucket) == DefaultBucket {
-			return nil, nil, scratch, badPath("Streams of the default bucket have a path of one segment.")
-		}
+// identity decodes and checks the names in r. What has to be decoded goes to
+// scratch, which it returns. A path of a bucket has no stream.
+func identity(r *route, scratch []byte) (bucket, stream, grown []byte, bad pathFault) {
+	if r.surface == SurfaceV1 {
+		return identityV1(r.stream, scratch)
 	}
-	return bucket, stream, scratch, checkName(bucket, stream)
+	bucket, scratch, ok := decodeSegment(r.bucket, scratch)
+	if !ok {
+		return nil, nil, scratch, badEscape
+	}
+	if bytes.IndexByte(bucket, '/') >= 0 {
+		return nil, nil, scratch, badPath("A bucket id has no slash.")
+	}
+	if r.resource == resourceBucket || r.resource == resourceList {
+		return bucket, nil, scratch, checkName(bucket, nil, true)
+	}
+	if stream, scratch, ok = decodeSegment(r.stream, scratch); !ok {
+		return nil, nil, scratch, badEscape
+	}
+	return bucket, stream, scratch, checkName(bucket, stream, false)
+}
+
+// identityV1 is identity for what follows /v1/stream/ in a path.
+func identityV1(raw, scratch []byte) (bucket, stream, grown []byte, bad pathFault) {
+	whole, scratch, ok := decodeSegment(raw, scratch)
+	if !ok {
+		return nil, nil, scratch, badEscape
+	}
+	if bytes.Count(whole, []byte{'/'}) != bytes.Count(raw, []byte{'/'}) {
+		// Segments are split before they are decoded. Taking such a slash for a
+		// separator would give two streams one name.
+		return nil, nil, scratch, badPath("A segment of the path has an encoded slash.")
+	}
+	bucket, stream, two := bytes.Cut(whole, []byte{'/'})
+	if !two {
+		bucket, stream = []byte(DefaultBucket), whole
+	} else if string(bucket) == DefaultBucket {
+		return nil, nil, scratch, badPath("Streams of the default bucket have a path of one segment.")
+	}
+	return bucket, stream, scratch, checkName(bucket, stream, false)
 }
 
 // decodeSegment percent-decodes b once, into scratch when it has to change.
@@ -109,15 +94,19 @@ func decodeSegment(b, scratch []byte) (decoded, grown []byte, ok bool) {
 }
 
 // checkName holds every name to what /v1 can say, whichever surface it came from.
-func checkName(bucket, stream []byte) pathFault {
-	n := len(stream)
+// With alone, the bucket is named and no stream.
+func checkName(bucket, stream []byte, alone bool) pathFault {
+	n, parts := len(stream), [2][]byte{bucket, stream}
 	if string(bucket) != DefaultBucket {
 		n += len(bucket) + 1
 	}
 	if n > maxPath {
 		return badPath("The path of a stream has at most 1024 bytes.")
 	}
-	for _, part := range [2][]byte{bucket, stream} {
+	for i, part := range parts {
+		if alone && i > 0 {
+			break
+		}
 		if !utf8.Valid(part) {
 			return badPath("The path is not UTF-8.")
 		}
@@ -139,8 +128,9 @@ func checkName(bucket, stream []byte) pathFault {
 	return pathFault{}
 }
 
-// checkNewID holds a stream that is created through /ds to the rules for ids there.
-func checkNewID(bucket, stream []byte) pathFault {
+// checkNewBucket holds a bucket that is made, or in which a stream is made, through
+// /ds to the rules for ids there.
+func checkNewBucket(bucket []byte) pathFault {
 	if len(bucket) < 4 || len(bucket) > 64 || bytes.HasPrefix(bucket, []byte("__")) {
 		return badPath("A bucket id has 4 to 64 characters and does not begin with two underscores.")
 	}
@@ -149,15 +139,20 @@ func checkNewID(bucket, stream []byte) pathFault {
 			return badPath("A bucket id has only the characters a-z, 0-9, underscore and hyphen.")
 		}
 	}
+	return pathFault{}
+}
+
+// checkNewStream is the same for a stream that is made through /ds.
+func checkNewStream(bucket, stream []byte) pathFault {
 	switch {
 	case bytes.IndexByte(stream, '/') >= 0:
 		return badPath("A stream id that is created here has no slash.")
-	case string(stream) == "streams" || stream[0] == '$':
+	case string(stream) == wordList || stream[0] == '$':
 		return badPath("This stream id is reserved.")
 	case len(bucket)+1+len(stream) > maxNewID:
 		return badPath("A stream id that is created here has, with its bucket, at most 122 bytes.")
 	}
-	return pathFault{}
+	return checkNewBucket(bucket)
 }
 
 // hasControl reports whether valid UTF-8 holds a control character.
@@ -180,11 +175,16 @@ func AppendPath(dst []byte, s Surface, bucket, stream []byte) []byte {
 		}
 		return appendEscaped(dst, stream, true)
 	}
-	dst = append(appendEscaped(append(dst, prefixDS...), bucket, false), '/')
-	if string(stream) == "streams" {
+	dst = append(appendBucketPath(dst, bucket), '/')
+	if string(stream) == wordList {
 		return append(dst, "%73treams"...) // plain, it would be the list of them
 	}
 	return appendEscaped(dst, stream, false)
+}
+
+// appendBucketPath appends the path that names a bucket.
+func appendBucketPath(dst, bucket []byte) []byte {
+	return appendEscaped(append(dst, prefixDS...), bucket, false)
 }
 
 // appendEscaped appends b as (part of) a path: what RFC 3986 calls pchar stays as it

@@ -62,7 +62,7 @@ func (x *Exchange) collect(in []byte, inline bool) (rest []byte, more bool) {
 		}
 		// Once the peer has ended its side, all that it sent is here and will be read in
 		// any case; else a large body is left in the socket until a goroutine takes it.
-		if inline && a.large() && !finPending(x.fd) {
+		if inline && a.large() && !polled(x.fd, unix.POLLRDHUP) {
 			x.enter(stReading)
 			if x.pause(); x.paused {
 				x.raw = true

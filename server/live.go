@@ -24,8 +24,9 @@ const (
 )
 
 // reader is one live reader, parked or on its way to the tail: all that is kept of
-// it between two looks at its stream. It belongs to its loop, or, while it is busy,
-// to the goroutine that reads the disk for it.
+// it between two looks at its stream. It belongs to its loop, but for the part from
+// offset to greeted, and over, while it is busy: then the goroutine that reads the disk for it
+// has that, and the loop notes what happens until it is back.
 type reader struct {
 	watch  engine.Watcher
 	timer  Timer
@@ -49,6 +50,9 @@ type reader struct {
 	greeted bool // something has been sent
 
 	busy    bool // a goroutine reads the disk for it
+	missed  bool // its stream changed while it was busy
+	late    bool // its timer fired while it was busy
+	drained bool // its last frame went out while it was busy
 	blocked bool // the transport still has a rest of the last frame
 	queued  bool // it is in the loop's queue
 	over    bool // its deadline has passed

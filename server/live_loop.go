@@ -117,13 +117,15 @@ func (l *loop) handle(t *task) {
 			l.drop(r)
 		}
 	case taskWritable:
-		r.blocked = false
-		l.enqueue(r)
+		if r.blocked = false; r.busy {
+			r.drained = true
+		} else {
+			l.enqueue(r)
+		}
 	case taskTimer:
 		l.timer(r)
 	case taskBack:
-		r.busy = false
-		l.settle(r, t.result)
+		l.back(r, t.result)
 	case taskDrain:
 		l.sayGoodbye()
 	case taskStop:
@@ -247,10 +249,29 @@ func (l *loop) drop(r *reader) {
 
 // serve lets a reader have what there is for it, as far as memory holds it.
 func (l *loop) serve(r *reader, v *engine.View) {
+	if r.busy {
+		r.missed = true
+	}
 	if r.ended || r.busy || r.blocked {
 		return
 	}
 	l.settle(r, l.encoder.serve(r, v, true))
+}
+
+// back takes a reader over from the disk and makes up for what happened meanwhile.
+func (l *loop) back(r *reader, res result) {
+	missed, late := r.missed, r.late
+	if res == stalled && r.drained {
+		res = unfinished
+	}
+	r.busy, r.missed, r.late, r.drained = false, false, false, false
+	l.settle(r, res)
+	if missed {
+		l.enqueue(r)
+	}
+	if late {
+		l.timer(r)
+	}
 }
 
 // settle goes on from how the last serving of a reader ended.
@@ -292,6 +313,10 @@ func (l *loop) arm(r *reader) {
 
 // timer looks what a reader's timer has fired for.
 func (l *loop) timer(r *reader) {
+	if r.busy {
+		r.late = true
+		return
+	}
 	if r.ended {
 		return
 	}
@@ -304,7 +329,7 @@ func (l *loop) timer(r *reader) {
 	if r.held != 0 && t >= r.held+holdback {
 		l.enqueue(r)
 	}
-	if r.mode == events && !r.busy && !r.blocked && t >= r.sent+base.Millis(l.cfg.SSEHeartbeat.Milliseconds()) {
+	if r.mode == events && !r.blocked && t >= r.sent+base.Millis(l.cfg.SSEHeartbeat.Milliseconds()) {
 		l.encoder.begin(slice)
 		l.settle(r, l.encoder.heartbeat(r))
 	}
@@ -318,6 +343,8 @@ func (l *loop) sayGoodbye() {
 	spread := max(l.spread.Load(), 1)
 	for r := l.first; r != nil; r = r.next {
 		r.deadline = min(r.deadline, now()+base.Millis(rand.Int64N(spread)))
-		l.arm(r)
+		if r.late = r.busy; !r.busy {
+			l.arm(r)
+		}
 	}
 }

@@ -166,8 +166,7 @@ func TestField79SlowReaders(t *testing.T) {
 		wg.Add(1)
 		left := frames
 		var mu sync.Mutex
-		var next func()
-		next = func() {
+		next := func() {
 			mu.Lock()
 			defer mu.Unlock()
 			for left > 0 {

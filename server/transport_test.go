@@ -276,9 +276,10 @@ func startFront(t testing.TB, cfg TransportConfig) *front {
 		if err := <-f.done; err != nil {
 			t.Errorf("Serve: %v", err)
 		}
-		if n := s.Stats(); n.Connections != 0 || n.Parked != 0 || n.Streams != 0 || n.InflightBody != 0 {
+		if n := s.Stats(); n.Connections != 0 || n.Parked != 0 || n.Streams != 0 {
 			t.Errorf("left after the drain: %+v", n)
 		}
+		until(t, "goroutines to give their bodies back", func() bool { return s.Stats().InflightBody == 0 })
 	})
 	return f
 }

@@ -35,6 +35,7 @@ func (x *Exchange) Park(onEnd func()) bool {
 	x.enter(stParked)
 	x.onEnd = onEnd
 	x.deadline = 0
+	x.dropKeep()
 	x.reclaimSoon()
 	return true
 }
@@ -74,6 +75,7 @@ func (x *Exchange) Stream(fields []byte, onEnd func()) bool {
 		return false
 	}
 	x.onEnd = onEnd
+	x.dropKeep()
 	x.reclaimSoon()
 	return true
 }

@@ -75,10 +75,15 @@ func (l *Log) Begin(n int64) (*Batch, bool) {
 		t.batch.count, t.batch.size = 0, 0
 	}
 	full := t.off+roundUp(n) > t.cur.size
-	if (full || t.rotate && t.off > headerBytes) && !l.advance() {
-		return nil, false
+	t.rotate = t.rotate && t.off > headerBytes
+	if full || t.rotate {
+		switch {
+		case l.advance():
+			t.rotate = false
+		case full:
+			return nil, false
+		}
 	}
-	t.rotate = false
 	b := t.batch
 	b.state.Store(batchStaged)
 	b.file, b.off, b.limit, b.pos = t.cur, t.off, n, t.head
@@ -86,9 +91,13 @@ func (l *Log) Begin(n int64) (*Batch, bool) {
 	return b, true
 }
 
-// Rotate makes the next Begin start a new file, so that the current one can be
-// released although it isn't full. It is the turn's to call.
+// Rotate makes a later Begin start a new file, so that the current one can be
+// released although it isn't full: the first Begin for which that file is ready, and
+// Ready is called if the next one is too early. It is the turn's to call.
 func (l *Log) Rotate() { l.turn.rotate = true }
+
+// Rotating reports whether what Rotate asked for is still to come. The turn's.
+func (l *Log) Rotating() bool { return l.turn.rotate }
 
 // advance makes the prepared file the current one.
 func (l *Log) advance() bool {

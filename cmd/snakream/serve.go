@@ -92,11 +92,11 @@ func (d *daemon) start() error {
 	if d.engine, err = engine.Open(d.DataDir, d.Engine); err != nil {
 		return fmt.Errorf("data directory %s: %w", d.DataDir, err)
 	}
-	if err := d.server.Start(d.engine); err != nil {
+	api, err := net.Listen("tcp", d.Listen) // before /readyz says so
+	if err != nil {
 		return err
 	}
-	api, err := net.Listen("tcp", d.Listen)
-	if err != nil {
+	if err := d.server.Start(d.engine); err != nil {
 		return err
 	}
 	d.log.Info("serving", "version", versionName(), "listen", api.Addr().String(), "admin_listen", ln.Addr().String(),

@@ -154,7 +154,7 @@ func TestApplyRefuses(t *testing.T) {
 		rec  record.Record
 	}{
 		{"type 0", head(open), of(0)},
-		{"a type of the future", head(open), of(record.TypeForget + 1)},
+		{"a type of the future", head(open), of(record.TypeMark + 1)},
 		{"create of what exists", head(open), write(record.TypeCreate, 0)},
 		{"create with bytes that begin elsewhere", nil, write(record.TypeCreate, 1)},
 		{"create of a fork with bytes that begin elsewhere", nil, fork},

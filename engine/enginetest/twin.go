@@ -62,6 +62,7 @@ type state struct {
 	producers     map[string]producer
 	closer        *record.Producer
 	deadline      base.Millis // exact after a use; 0: never
+	born          base.Millis // what it was at first
 	slack         base.Millis // how much later it may be, after a restart
 }
 
@@ -73,14 +74,21 @@ type producer struct {
 // usable reports whether an operation would find the stream.
 func (s *state) usable() bool { return s.inc != nil && !s.ended }
 
-// used returns the state with its deadline moved.
+// used moves the deadline because the stream was used.
 func (s *state) used(now base.Millis) {
-	if s.inc.ttl >= 0 {
-		s.deadline, s.slack = s.inc.deadline(now), 0
+	if s.usable() && s.inc.ttl >= 0 {
+		s.renew(now)
 	}
 }
 
-// base fills in what every answer about an existing stream says.
+// renew moves the deadline, which after a restart may have been later already.
+func (s *state) renew(now base.Millis) {
+	latest := s.deadline + s.slack
+	s.deadline = s.inc.deadline(now)
+	s.slack = max(latest-s.deadline, 0)
+}
+
+// answer fills in what every answer about an existing stream says.
 func (s *state) answer(code core.Code) core.Answer {
 	return core.Answer{
 		Code: code, Stream: s.inc.id, Next: base.Offset(s.next), NextRecord: uint64(s.records), Closed: s.closed,
@@ -123,11 +131,9 @@ func (s *state) append(ev *core.Event, now base.Millis) (core.Answer, *state) {
 	case known && t.Epoch < p.epoch:
 		return refuse(core.StaleEpoch)
 	case s.closed && !t.Set && !ev.HasBody && ev.Close:
-		s.used(now)
 		return refuse(core.Closed)
 	case s.closed && known && s.closer != nil && string(t.ID) == string(s.closer.ID) && t.Epoch == s.closer.Epoch && t.Seq == s.closer.Seq:
 		repeat()
-		s.used(now)
 		return refuse(core.Duplicate)
 	case s.closed && known && t.Epoch == p.epoch && t.Seq <= p.seq:
 		return refuse(core.ClosedDuplicate)
@@ -139,7 +145,6 @@ func (s *state) append(ev *core.Event, now base.Millis) (core.Answer, *state) {
 		return refuse(core.EpochNeedsSeqZero)
 	case known && t.Epoch == p.epoch && t.Seq <= p.seq:
 		repeat()
-		s.used(now)
 		return refuse(core.Duplicate)
 	case known && t.Epoch == p.epoch && t.Seq > p.seq+1:
 		a.ExpectedSeq = p.seq + 1
@@ -183,7 +188,8 @@ func (s *state) write(ev *core.Event, now base.Millis) *state {
 	for _, x := range ev.Ends {
 		c.ends = append(c.ends, s.next+int(x))
 	}
-	n.deadline, n.slack = c.deadline(now), 0
+	n.renew(now)
+	n.born = n.deadline
 	if ev.HasSeq {
 		n.seq, n.hasSeq = string(ev.StreamSeq), true
 	}
@@ -219,10 +225,8 @@ func (s *state) matches(ev *core.Event) bool {
 	ttl, expires := ev.TTL, ev.ExpiresAt
 	if f != nil {
 		g := c.fork
-		if f.InheritLife && !g.InheritLife {
+		if f.InheritLife {
 			ttl, expires = c.parent.ttl, c.parent.expiresAt
-		} else if f.InheritLife {
-			ttl, expires = c.ttl, c.expiresAt
 		}
 		if f.Bucket != g.Bucket || f.Name != g.Name || f.Sub != g.Sub {
 			return false

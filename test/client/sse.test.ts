@@ -142,6 +142,25 @@ describe(`payloads`, () => {
     expect(control(raw.events[3]!)).toMatchObject({ streamNextOffset: offset(4), upToDate: true })
   })
 
+  test(`a cut character that stays so goes out as U+FFFD: at once when the stream closes, else after 5 s`, { timeout: 20_000 }, async () => {
+    const cut = Buffer.from(`€`, `utf8`).subarray(0, 2)
+    const [closing, waiting] = [daemon.fresh(), daemon.fresh()]
+    for (const url of [closing, waiting]) {
+      await create(url, `text/plain`, `a`)
+      await post(url, cut)
+    }
+    const [first, second] = [follow(closing, `-1`), follow(waiting, `-1`)]
+    await first.until(() => first.events.length > 1)
+    await post(closing, undefined, undefined, { "Stream-Closed": `true` })
+    await first.until(() => first.complete)
+    await second.until(() => second.events.length > 3)
+    for (const raw of [first, second]) {
+      expect(raw.events.map(kind)).toEqual([`data`, `control`, `data`, `control`])
+      expect(data(raw.events[2]!)).toMatch(/^\ufffd+$/)
+      expect(control(raw.events[3]!)).toMatchObject({ streamNextOffset: offset(3), upToDate: true })
+    }
+  })
+
   test(`JSON events are arrays of whole messages`, async () => {
     const url = daemon.fresh()
     await create(url, `application/json`, `[1, {"a": "x\\ny"}]`)

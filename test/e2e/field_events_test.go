@@ -125,11 +125,7 @@ func (e *events) try(within time.Duration) (event, error) {
 // next returns the next event and ends the test when there is none.
 func (e *events) next() event {
 	e.f.Helper()
-	began := time.Now()
 	ev, err := e.try(wirePatience)
-	if d := time.Since(began); d > 300*time.Millisecond {
-		e.f.Logf("WAITED %v for %s %d", d, ev.name, len(ev.data))
-	}
 	if err != nil {
 		e.f.Fatalf("waiting for an event: %v", err)
 	}

@@ -194,7 +194,7 @@ func TestField40Joins(t *testing.T) {
 	fork := ""
 	at := map[string]int{"-1": 0} // offset → messages before it
 	for i := range 60 {
-		size := []int{1, 10, 1000, 50_000, 200_000}[rng.IntN(5)]
+		size := []int{1, 10, 1000, 50_000, 150_000}[rng.IntN(5)]
 		var batch []string
 		for range 1 + rng.IntN(3) {
 			batch = append(batch, fmt.Sprintf(`{"n":%d,"x":"%s"}`, len(all)+len(batch), strings.Repeat("x", rng.IntN(size))))

@@ -31,9 +31,9 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// buildAndRun takes the binary that SNAKREAM_BIN names, or builds one.
+// buildAndRun takes the binary that E2E_BINARY names, or builds one.
 func buildAndRun(m *testing.M) (code int, err error) {
-	if named := os.Getenv("SNAKREAM_BIN"); named != "" {
+	if named := os.Getenv("E2E_BINARY"); named != "" {
 		if program, err = filepath.Abs(named); err != nil {
 			return 1, err
 		}

@@ -17,6 +17,7 @@ import (
 //	pin      stream u, at v, fork u, offset u
 //	unpin    stream u, at v, fork u, offset u
 //	forget   stream u, at v, id b
+//	mark     0 u, at v
 //
 //	config   bucket b, name b, content type b, media type b, flags 1,
 //	         ttl v, expires v, created v, [fork]
@@ -146,7 +147,7 @@ func (r *Record) Decode(typ Type, head, body []byte) error {
 			return fmt.Errorf("unknown flags %#x", f)
 		}
 		r.Expired = f&flagExpired != 0
-	case TypeTouch:
+	case TypeTouch, TypeMark:
 	case TypeForget:
 		r.Producer.ID = d.Bytes(MaxProducerID)
 	case TypePin, TypeUnpin:
@@ -209,8 +210,8 @@ func (r *Record) check(body []byte) error {
 	switch {
 	case r.Type == 0:
 		return fmt.Errorf("record with impossible flags or message ends")
-	case r.Stream == 0:
-		return fmt.Errorf("record of type %d names no stream", r.Type)
+	case (r.Stream == 0) != (r.Type == TypeMark):
+		return fmt.Errorf("record of type %d names stream %d", r.Type, r.Stream)
 	case r.Type != TypeCreate && r.Type != TypeAppend && len(body) > 0:
 		return fmt.Errorf("record of type %d has a body of %d bytes", r.Type, len(body))
 	case len(body) > MaxBody:

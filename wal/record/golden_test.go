@@ -99,6 +99,7 @@ func specimens() []specimen {
 		ofRecord("pin", Record{Type: TypePin, Stream: 300, At: at, ForkID: 301, ForkOffset: 1000}),
 		ofRecord("unpin", Record{Type: TypeUnpin, Stream: 300, At: at, ForkID: 301, ForkOffset: 1000}),
 		ofRecord("forget", Record{Type: TypeForget, Stream: 300, At: at, Producer: Producer{ID: []byte("writer-1")}}),
+		ofRecord("mark", Record{Type: TypeMark, At: at}),
 
 		ofRow("config", someConfig(), func(c **Config, b []byte) []byte { return (*c).AppendRow(b) }, DecodeConfig),
 		ofRow("config, timed", timed, func(c **Config, b []byte) []byte { return (*c).AppendRow(b) }, DecodeConfig),

@@ -16,6 +16,7 @@ const (
 	TypePin    Type = 5 // a fork keeps a stream's bytes
 	TypeUnpin  Type = 6 // and lets them go
 	TypeForget Type = 7 // an idle producer makes room for another
+	TypeMark   Type = 8 // nothing: the log has gone on in a new file
 )
 
 // Limits of what a record may hold, in bytes. A decoder refuses more.
@@ -33,8 +34,8 @@ const (
 // something depends on Type. Slices of a decoded record alias its input.
 type Record struct {
 	Type   Type
-	Stream base.StreamID
-	At     base.Millis // when it was decided; never below the record before it
+	Stream base.StreamID // 0 for TypeMark
+	At     base.Millis   // when it was decided; never below the record before it
 
 	// TypeCreate.
 	Config *Config

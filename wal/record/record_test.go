@@ -179,7 +179,7 @@ func TestKeysAscend(t *testing.T) {
 
 // Numbers on disk never change.
 func TestNumbers(t *testing.T) {
-	for want, got := range []Type{0, TypeCreate, TypeAppend, TypeDelete, TypeTouch, TypePin, TypeUnpin, TypeForget} {
+	for want, got := range []Type{0, TypeCreate, TypeAppend, TypeDelete, TypeTouch, TypePin, TypeUnpin, TypeForget, TypeMark} {
 		if int(got) != want {
 			t.Errorf("type %d has become %d", want, got)
 		}
@@ -264,8 +264,10 @@ func TestDecodeRefuses(t *testing.T) {
 		body string
 	}{
 		{"type 0", 0, build(1, 0), ""},
-		{"a type of the future", TypeForget + 1, build(1, 0), ""},
+		{"a type of the future", TypeMark + 1, build(1, 0), ""},
 		{"no stream", TypeTouch, build(0, 0), ""},
+		{"a mark of a stream", TypeMark, build(1, 0), ""},
+		{"a body of a mark", TypeMark, build(0, 0), "x"},
 		{"a body where none belongs", TypeTouch, build(1, 0), "x"},
 		{"a body of a delete", TypeDelete, build(1, 0, flags), "x"},
 		{"a stream number in a long form", TypeTouch, []byte{0x81, 0x00, 0x00}, ""},

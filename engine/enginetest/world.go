@@ -1,0 +1,299 @@
+// Package enginetest drives an engine with random operations beside a naive twin, a
+// map of byte slices, and checks that the two agree: in every answer and every read,
+// after restarts, and after crashes at any operation of the file system.
+package enginetest
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/snakream/snakream/engine"
+	"github.com/snakream/snakream/engine/core"
+	"github.com/snakream/snakream/internal/base"
+	"github.com/snakream/snakream/internal/vfs/vfstest"
+)
+
+// Dir is where a World keeps its engine.
+const Dir = "data"
+
+// history is the number of a directory that was never restored.
+const history = 1
+
+// Config says what a World is like.
+type Config struct {
+	Options engine.Options // FS, Now, Logger and Fatal are the World's
+	Streams int            // names that the operations are about
+	MaxBody int            // bytes of the largest message
+	Forks   bool           // make forks
+	// Crash is called, on goroutines of the engine, with what a power cut would
+	// leave, at about every CrashEvery-th operation of the file system. It may keep
+	// the moment.
+	Crash      func(*Moment)
+	CrashEvery int
+}
+
+// stream is one name and what its operations have made of it.
+type stream struct {
+	bucket, name string
+	states       []*state // after each operation that changed something
+	durable      int      // the newest that an answer has rested on
+}
+
+func (st *stream) last() *state { return st.states[len(st.states)-1] }
+
+// World is an engine on a file system in memory, and its twin. One goroutine drives
+// it.
+type World struct {
+	cfg Config
+	fs  *vfstest.MemFS
+	e   *engine.Engine
+	rng *rand.Rand // the driver's
+	n   int        // messages made so far
+	bar int        // barriers so far
+
+	mu      sync.Mutex
+	idle    *sync.Cond // inflight has become 0
+	dice    *rand.Rand // the hook's
+	now     base.Millis
+	streams []*stream
+	pending int
+	err     error // the first that was found
+}
+
+// start is when every World begins.
+const start = base.Millis(1_700_000_000_000)
+
+// New makes a directory on fs and an engine in it.
+func New(cfg Config, fs *vfstest.MemFS, rng *rand.Rand) (*World, error) {
+	w := newWorld(cfg, fs, rng)
+	for i := range cfg.Streams {
+		w.streams = append(w.streams, &stream{bucket: "b", name: fmt.Sprint("s", i), states: []*state{{}}})
+	}
+	if err := w.open(); err != nil {
+		return nil, err
+	}
+	w.watch(cfg.Crash)
+	return w, nil
+}
+
+// watch lets crashes happen from now on.
+func (w *World) watch(crash func(*Moment)) {
+	if w.cfg.Crash = crash; crash != nil {
+		w.fs.SetHook(w.hook)
+	}
+}
+
+func newWorld(cfg Config, fs *vfstest.MemFS, rng *rand.Rand) *World {
+	w := &World{cfg: cfg, fs: fs, rng: rng, dice: rand.New(rand.NewPCG(rng.Uint64(), rng.Uint64())), now: start}
+	w.idle = sync.NewCond(&w.mu)
+	return w
+}
+
+// open opens the engine.
+func (w *World) open() error {
+	o := w.cfg.Options
+	o.FS = w.fs
+	o.Now = func() time.Time {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return time.UnixMilli(int64(w.now))
+	}
+	o.Logger = slog.New(slog.NewTextHandler(io.Discard, nil))
+	o.Fatal = func(err error) { w.fail(fmt.Errorf("the engine failed: %w", err)) }
+	e, err := engine.Open(Dir, o)
+	if err != nil {
+		return fmt.Errorf("open: %w", err)
+	}
+	w.e = e
+	return nil
+}
+
+// Close ends the engine, after all answers.
+func (w *World) Close() error {
+	w.wait()
+	err := w.e.Close()
+	w.fs.SetHook(nil)
+	return errors.Join(w.Err(), err)
+}
+
+// Restart closes the engine and opens it again, and checks that nothing has changed.
+func (w *World) Restart() (*World, error) {
+	w.wait()
+	m := w.moment(func() *vfstest.MemFS { return w.fs })
+	if err := w.Close(); err != nil {
+		return nil, err
+	}
+	return m.Recover(w.rng, w.cfg.Crash)
+}
+
+// Crash cuts the power, with operations under way, or only kills the process, and
+// goes on with what is left.
+func (w *World) Crash() (*World, error) {
+	kill := w.rng.IntN(4) == 0
+	m := w.moment(func() *vfstest.MemFS {
+		if kill {
+			return w.fs.Clone()
+		}
+		return w.fs.CrashClone(w.rng)
+	})
+	if err := w.Close(); err != nil { // the old one ends in peace
+		return nil, err
+	}
+	return m.Recover(w.rng, w.cfg.Crash)
+}
+
+func (w *World) fail(err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.failed(err)
+}
+
+// failed is fail under the lock.
+func (w *World) failed(err error) {
+	if w.err == nil {
+		w.err = err
+	}
+	w.idle.Broadcast()
+}
+
+// Err returns the first disagreement.
+func (w *World) Err() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.err
+}
+
+// wait waits for all answers.
+func (w *World) wait() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for w.pending > 0 && w.err == nil {
+		w.idle.Wait()
+	}
+}
+
+// submit hands in an operation about st whose answer must be want, and after which
+// the name holds next.
+func (w *World) submit(st *stream, op *engine.Op, expect func(s *state, now base.Millis) (core.Answer, *state)) {
+	op.Stream = w.e.Lookup([]byte(st.bucket), []byte(st.name))
+	w.mu.Lock()
+	last := st.last()
+	now := w.now
+	want, next := expect(last, now)
+	if next != last {
+		st.states = append(st.states, next)
+	}
+	at := len(st.states) - 1
+	w.pending++
+	w.mu.Unlock()
+	op.Done = func(op *engine.Op) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if next.inc != nil && next.inc.id == 0 {
+			next.inc.id = op.Answer.Stream
+		}
+		if got := op.Answer.Stream; want.Stream == 0 && next.inc != nil && next.inc.id == got {
+			want.Stream = got // it was not known yet
+		}
+		if diff := differ(&want, &op.Answer); diff != "" {
+			w.failed(fmt.Errorf("%s/%s: %s: %s", st.bucket, st.name, describe(&op.Event), diff))
+		}
+		st.durable = max(st.durable, at)
+		if next == last && op.Answer.Code.OK() {
+			next.used(now)
+		}
+		if w.pending--; w.pending == 0 {
+			w.idle.Broadcast()
+		}
+	}
+	if err := w.e.Submit(op); err != nil {
+		w.fail(fmt.Errorf("submit: %w", err))
+	}
+}
+
+// do waits for an operation of which no answer is expected.
+func (w *World) do(op *engine.Op) {
+	if err := w.e.Do(op); err != nil {
+		w.fail(fmt.Errorf("do: %w", err))
+	}
+}
+
+// barrier returns when everything that has been asked of the name's shard before is
+// done.
+func (w *World) barrier(st *stream) {
+	w.do(&engine.Op{Event: core.Event{Op: core.OpCreate, Bucket: st.bucket, Name: st.name, HeaderFault: true, TTL: -1}})
+}
+
+// held reports whether a fork needs the bytes of an incarnation, by the newest
+// states. Under the lock.
+func (w *World) held(c *incarnation) bool {
+	for _, st := range w.streams {
+		if s := st.last(); c != nil && s.inc != nil && s.inc.parent == c && (!s.ended || w.held(s.inc)) {
+			return true
+		}
+	}
+	return false
+}
+
+// related reports whether forks connect an incarnation with others. Under the lock.
+func (w *World) related(c *incarnation) bool { return c != nil && (c.parent != nil || w.held(c)) }
+
+// settle waits until sources that no fork needs any more have gone.
+func (w *World) settle() {
+	w.wait()
+	for _, st := range w.streams {
+		for range maxPolls {
+			w.mu.Lock()
+			s := st.last()
+			over := s.inc == nil || !s.ended || w.held(s.inc) || w.err != nil
+			w.mu.Unlock()
+			if over || w.view(st) == nil {
+				break
+			}
+			runtime.Gosched()
+			w.barrier(st)
+		}
+	}
+}
+
+// maxPolls bounds how long a chain across shards may take, in turns of the last one.
+const maxPolls = 10_000
+
+func (w *World) view(st *stream) *engine.View {
+	place := w.e.Lookup([]byte(st.bucket), []byte(st.name))
+	if place == nil {
+		return nil
+	}
+	return place.View()
+}
+
+// differ says how two answers differ, in what their code gives a meaning to.
+func differ(want, got *core.Answer) string {
+	w, g := *want, *got
+	w.Fixed, g.Fixed = nil, nil
+	switch {
+	case w.Code != g.Code:
+	case w.Code == core.NotFound, w.Code >= core.ForkSourceNotFound && w.Code <= core.ForkTypeMismatch:
+		return ""
+	case w == g:
+		return ""
+	}
+	return fmt.Sprintf("answered %+v instead of %+v", g, w)
+}
+
+func describe(ev *core.Event) string {
+	s := fmt.Sprintf("op %d, %d bytes in %d messages, close %t, type %s, ttl %d", ev.Op, len(ev.Body), len(ev.Ends), ev.Close, ev.MediaType, ev.TTL)
+	if t := ev.Producer; t.Set {
+		s += fmt.Sprintf(", producer %s/%d/%d", t.ID, t.Epoch, t.Seq)
+	}
+	if f := ev.Fork; f != nil {
+		s += fmt.Sprintf(", fork %+v", *f)
+	}
+	return s
+}

@@ -1,0 +1,194 @@
+package engine
+
+import (
+	"github.com/snakream/snakream/engine/manifest"
+	"github.com/snakream/snakream/internal/base"
+	"github.com/snakream/snakream/wal"
+	"github.com/snakream/snakream/wal/record"
+)
+
+// The bytes of a stream that has gone lie in memtables, in the log and in segments,
+// and have to leave them within Options.EraseWithin (design rule 10). By half of it
+// the turn has the memtable flushed, without them, and the log go on in a new file,
+// so that those before it are zeroed; the keeper has every segment that holds some
+// written anew. A shard without such bytes does nothing.
+
+// eraseAfter is for how long bytes may be dead before they are done away with.
+func (o *Options) eraseAfter() base.Millis { return base.Millis(o.EraseWithin.Milliseconds() / 2) }
+
+// eraseDue reports whether memtables and log have held dead bytes for long enough.
+func (s *shard) eraseDue() bool {
+	return s.deadSince != 0 && s.now-s.deadSince >= s.e.opts.eraseAfter()
+}
+
+// died notes that memtables and log may hold dead bytes from now on.
+func (s *shard) died(at base.Millis) {
+	if s.deadSince == 0 {
+		s.deadSince = max(at, 1)
+	}
+}
+
+// unknownDead is for a start: nobody knows whether the part of the log that is in
+// segments holds dead bytes, or since when. Half of the time that they have may be over.
+func (s *shard) unknownDead() {
+	if s.keep.state.Low.LSN > 0 {
+		s.died(s.e.now() - s.e.opts.eraseAfter()/2)
+	}
+}
+
+// leaveLog has the log go on in a new file. The active memtable has just begun, so
+// the files before that one are let go of when the frozen ones are in segments.
+func (s *shard) leaveLog() {
+	s.log.Rotate()
+	s.deadSince, s.marking = 0, true
+}
+
+// mark gives the log's new file a record: the old ones go only behind one.
+func (s *shard) mark() {
+	if !s.marking || s.cur.log == nil || s.log.Rotating() {
+		return
+	}
+	if s.marking = false; s.cur.log.Len() > 0 {
+		return
+	}
+	s.scratch = record.Record{Type: record.TypeMark, At: s.now}
+	s.headBuf = s.scratch.AppendHead(s.headBuf[:0])
+	s.cur.bytes += wal.RecordBytes(len(s.headBuf), 0)
+	lsn := s.cur.log.Add(uint8(record.TypeMark), s.headBuf, nil, 0)
+	s.end = manifest.Position{LSN: lsn, Batch: s.cur.log.Position().Batch}
+}
+
+// endedStream is a stream of which nothing is needed any more.
+type endedStream struct {
+	at      base.Millis
+	counted bool // what segments hold of it is in keeper.dead
+}
+
+// deadBytes is what a segment holds of streams that have gone.
+type deadBytes struct {
+	n     int64
+	since base.Millis
+}
+
+// gone notes that nothing of a stream is needed any more. Any goroutine.
+func (k *keeper) gone(id base.StreamID, at base.Millis) {
+	k.mu.Lock()
+	k.ended[id] = endedStream{at: at}
+	k.fresh = append(k.fresh, id)
+	k.mu.Unlock()
+}
+
+func (k *keeper) isGone(id base.StreamID) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	_, ok := k.ended[id]
+	return ok
+}
+
+// forget drops streams of which no trace is left.
+func (k *keeper) forget(ids ...base.StreamID) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, id := range ids {
+		delete(k.ended, id)
+	}
+}
+
+// countDead counts what segments hold of the streams that have gone since it was
+// called last.
+func (k *keeper) countDead() {
+	k.mu.Lock()
+	fresh := k.fresh
+	k.fresh = nil
+	k.mu.Unlock()
+	for _, id := range fresh {
+		k.mu.Lock()
+		e, ok := k.ended[id]
+		if ok {
+			k.ended[id] = endedStream{at: e.at, counted: true}
+		}
+		k.mu.Unlock()
+		if ok {
+			k.tree.Ascend(id, 0, func(x base.Extent) bool {
+				k.addDead(x, e.at)
+				return true
+			})
+		}
+	}
+}
+
+// countNew counts an extent that enters the tree: its stream may have gone after its
+// bytes were written. One that countDead has yet to look at is left to it.
+func (k *keeper) countNew(x base.Extent) {
+	k.mu.Lock()
+	e := k.ended[x.Stream]
+	k.mu.Unlock()
+	if e.counted {
+		k.addDead(x, e.at)
+	}
+}
+
+func (k *keeper) addDead(x base.Extent, at base.Millis) {
+	d := k.dead[x.Segment]
+	if d.n == 0 || at < d.since {
+		d.since = at
+	}
+	d.n += int64(x.End - x.Start)
+	k.dead[x.Segment] = d
+}
+
+// newlyDead returns what the manifest should say about segments that it takes for
+// clean: a restart wouldn't know since when they are not, once the ends of their
+// streams are in segments too.
+func (k *keeper) newlyDead() (add []manifest.Segment) {
+	for id, d := range k.dead {
+		if m := k.state.Segments[id]; m.ID == id && m.DeadSince == 0 {
+			m.DeadSince = d.since
+			add = append(add, m)
+		}
+	}
+	return add
+}
+
+// pickDead proposes to write a segment anew for what has gone from it: half of its
+// bytes, or anything for long enough, the oldest first.
+func (k *keeper) pickDead() (mergeJob, bool) {
+	due := k.s.e.now() - k.s.e.opts.eraseAfter()
+	var best manifest.Segment
+	for id, d := range k.dead {
+		ref := k.s.reads.Load().segs[id] // the keeper alone changes them
+		if k.avoid[id] || d.since > due && 2*d.n <= ref.seg.PayloadBytes() {
+			continue
+		}
+		if best.ID == 0 || d.since < k.dead[best.ID].since {
+			best = k.state.Segments[id]
+		}
+	}
+	if best.ID == 0 {
+		return mergeJob{}, false
+	}
+	return k.job(best.Kind, []run{{id: best.Run, level: best.Level, segs: []manifest.Segment{best}}}, best.Level), true
+}
+
+// noteDead leaves for scrapes since when a segment holds dead bytes; 0: none does.
+func (k *keeper) noteDead() {
+	oldest := base.Millis(0)
+	for _, d := range k.dead {
+		if oldest == 0 || d.since < oldest {
+			oldest = d.since
+		}
+	}
+	k.s.gauges.deadSegments.Store(int64(oldest))
+}
+
+// deadAge returns for how long the oldest dead byte of the shard has been dead, as
+// far as is known.
+func (s *shard) deadAge() base.Millis {
+	now, age := s.e.now(), base.Millis(0)
+	for _, since := range []int64{s.gauges.deadLog.Load(), s.gauges.deadSegments.Load()} {
+		if since != 0 {
+			age = max(age, now-base.Millis(since))
+		}
+	}
+	return age
+}
