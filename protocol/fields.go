@@ -6,119 +6,6 @@ import (
 	"github.com/snakream/snakream/internal/base"
 )
 
-// The request headers that mean something to us.
-type header uint8
-
-const (
-	headerNone header = iota
-	headerHost
-	headerAccept
-	headerContentType
-	headerContentEncoding
-	headerStreamClosed
-	headerStreamTTL
-	headerStreamExpiresAt
-	headerStreamSeq
-	headerStreamIncarnation
-	headerProducerID
-	headerProducerEpoch
-	headerProducerSeq
-	headerIfNoneMatch
-	headerLastEventID
-	headerForkedFrom
-	headerForkOffset
-	headerForkSubOffset
-	headerRequestHeaders
-)
-
-// headerNames are the names as they appear in problems.
-var headerNames = [...]string{
-	headerHost:              "Host",
-	headerAccept:            "Accept",
-	headerContentType:       "Content-Type",
-	headerContentEncoding:   "Content-Encoding",
-	headerStreamClosed:      "Stream-Closed",
-	headerStreamTTL:         "Stream-TTL",
-	headerStreamExpiresAt:   "Stream-Expires-At",
-	headerStreamSeq:         "Stream-Seq",
-	headerStreamIncarnation: "Stream-Incarnation",
-	headerProducerID:        "Producer-Id",
-	headerProducerEpoch:     "Producer-Epoch",
-	headerProducerSeq:       "Producer-Seq",
-	headerIfNoneMatch:       "If-None-Match",
-	headerLastEventID:       "Last-Event-ID",
-	headerForkedFrom:        "Stream-Forked-From",
-	headerForkOffset:        "Stream-Fork-Offset",
-	headerForkSubOffset:     "Stream-Fork-Sub-Offset",
-	headerRequestHeaders:    "Access-Control-Request-Headers",
-}
-
-// A set of headers, one bit each.
-type headerSet uint32
-
-func setOf(hs ...header) (s headerSet) {
-	for _, h := range hs {
-		s |= 1 << h
-	}
-	return s
-}
-
-// headersOf says which headers an operation reads. It ignores the others, so that
-// a Stream-TTL on a POST, say, is neither wrong nor of any effect.
-var headersOf = [...]headerSet{
-	KindCreate: setOf(headerHost, headerContentType, headerContentEncoding, headerStreamClosed, headerStreamTTL,
-		headerStreamExpiresAt, headerStreamIncarnation, headerIfNoneMatch, headerForkedFrom, headerForkOffset, headerForkSubOffset),
-	KindAppend: setOf(headerContentType, headerContentEncoding, headerStreamClosed, headerStreamSeq, headerStreamIncarnation,
-		headerProducerID, headerProducerEpoch, headerProducerSeq, headerIfNoneMatch),
-	KindRead:    setOf(headerAccept, headerStreamIncarnation, headerIfNoneMatch, headerLastEventID),
-	KindHead:    setOf(headerStreamIncarnation, headerIfNoneMatch),
-	KindDelete:  setOf(headerStreamIncarnation),
-	KindOptions: setOf(headerRequestHeaders),
-}
-
-// lists are the headers that may come in several lines.
-var lists = setOf(headerAccept, headerIfNoneMatch, headerRequestHeaders, headerContentEncoding)
-
-// headerOf finds a header by name. The length decides between nearly all of them.
-func headerOf(name []byte) header {
-	switch len(name) {
-	case 4:
-		return is(name, "host", headerHost)
-	case 6:
-		return is(name, "accept", headerAccept)
-	case 10:
-		return is(name, "stream-ttl", headerStreamTTL) | is(name, "stream-seq", headerStreamSeq)
-	case 11:
-		return is(name, "producer-id", headerProducerID)
-	case 12:
-		return is(name, "content-type", headerContentType) | is(name, "producer-seq", headerProducerSeq)
-	case 13:
-		return is(name, "stream-closed", headerStreamClosed) | is(name, "if-none-match", headerIfNoneMatch) |
-			is(name, "last-event-id", headerLastEventID)
-	case 14:
-		return is(name, "producer-epoch", headerProducerEpoch)
-	case 16:
-		return is(name, "content-encoding", headerContentEncoding)
-	case 17:
-		return is(name, "stream-expires-at", headerStreamExpiresAt)
-	case 18:
-		return is(name, "stream-incarnation", headerStreamIncarnation) | is(name, "stream-forked-from", headerForkedFrom) |
-			is(name, "stream-fork-offset", headerForkOffset)
-	case 22:
-		return is(name, "stream-fork-sub-offset", headerForkSubOffset)
-	case 30:
-		return is(name, "access-control-request-headers", headerRequestHeaders)
-	}
-	return headerNone
-}
-
-func is(name []byte, want string, h header) header {
-	if equalFold(name, want) {
-		return h
-	}
-	return headerNone
-}
-
 // equalFold compares b with lower, which is in lower case, without regard to the
 // case of ASCII letters.
 func equalFold(b []byte, lower string) bool {
@@ -170,6 +57,9 @@ func (op *Operation) parseFields(fields []base.Field) {
 		seen |= 1 << h
 		op.parseField(h, trim(fields[i].Value))
 	}
+	if op.Kind == KindAppendBatch {
+		return
+	}
 	const producer = 1<<headerProducerID | 1<<headerProducerEpoch | 1<<headerProducerSeq
 	if got := seen & producer; got == producer {
 		op.Producer.Set = true
@@ -186,6 +76,12 @@ func (op *Operation) parseFields(fields []base.Field) {
 
 // parseField reads one header; value has no surrounding space.
 func (op *Operation) parseField(h header, value []byte) {
+	if op.Kind == KindAppendBatch && notInBatch&(1<<h) != 0 {
+		if h != headerStreamClosed || equalFold(value, "true") {
+			op.fault(codeHeaderNotAllowed, headerNames[h], "A batch is many appends, and this header is about one: send that one by itself.")
+		}
+		return
+	}
 	switch h {
 	case headerHost:
 		op.Host = value
@@ -228,6 +124,16 @@ func (op *Operation) parseField(h header, value []byte) {
 			op.IfNoneMatch = op.tags[:0]
 		}
 		op.IfNoneMatch = append(op.IfNoneMatch, value)
+	case headerIfMatch:
+		op.parseIfMatch(value)
+	case headerRecordMatch:
+		if op.RecordMatch, op.HasRecordMatch = parseInteger(value); !op.HasRecordMatch {
+			op.faultInteger(h)
+		}
+	case headerAttrs:
+		op.parseAttrsField(value)
+	case headerSnapshotRetain, headerSnapshotDigest, headerRange, headerIfRange:
+		op.parseSnapshotField(h, value)
 	case headerLastEventID:
 		op.Read.LastEventID = true
 		op.lastEventID = value
@@ -275,7 +181,7 @@ func (op *Operation) parseContentType(value []byte) {
 	n, ok := scanMediaType(value)
 	if !ok || len(value) > maxContentType {
 		op.badType = true
-		if op.Kind == KindCreate {
+		if op.Kind == KindCreate || op.Kind == KindSnapshotPut {
 			op.faultType()
 		}
 		return
@@ -305,12 +211,14 @@ func (op *Operation) parseFork(h header, value []byte) {
 	switch h {
 	case headerForkedFrom:
 		f.Set = true
-		s, bad := surfaceOf(value)
-		if !isRawPath(value) {
+		rt, bad := routeOf(value)
+		switch {
+		case !isRawPath(value):
 			bad = badPath("")
-		}
-		if bad.code == "" {
-			f.Bucket, f.Stream, op.scratch, bad = identity(s, value, op.scratch)
+		case bad.code == "" && rt.resource != resourceStream:
+			bad = noRoute
+		case bad.code == "":
+			f.Bucket, f.Stream, op.scratch, bad = identity(&rt, op.scratch)
 		}
 		switch {
 		case bad.code == codeUnknownRoute && len(value) > 0 && value[0] == '/':

@@ -34,6 +34,22 @@ const (
 	KindHead
 	KindDelete
 	KindOptions // a CORS preflight; it is about no stream in particular
+
+	// A HEAD of one of these resources has the kind of its GET.
+	KindBucketCreate
+	KindBucketGet
+	KindBucketDelete
+	KindList
+
+	KindSnapshotPut    // at Operation.At
+	KindSnapshotLatest // the redirect to the current one
+	KindSnapshotGet
+	KindSnapshotDelete
+	KindRetention // moves the earliest offset to Operation.At
+	KindBootstrap // Read.Live is LiveNone or LiveSSE
+	KindAttrsGet
+	KindAttrsPut
+	KindAppendBatch
 )
 
 // Surface is the form of URL that a request used. The same stream can be reached
@@ -101,9 +117,13 @@ type Read struct {
 	HasTimeout  bool
 	Timeout     base.Millis // a duration, at most MaxTimeout
 	MaxBytes    int64       // stored bytes, at least 1; 0 when not given
-	// NDJSON says that the client ranks application/x-ndjson above JSON. It has a
-	// meaning for JSON streams only, and none for SSE.
+	// NDJSON says that the answer is a line a message: the client ranks
+	// application/x-ndjson above JSON, or reads by record. It has a meaning for JSON
+	// streams only, and none for SSE and for Records.Envelope.
 	NDJSON bool
+	// Records, when it is set, says where the read begins instead of Start and
+	// Offset, unless LastEventID is.
+	Records RecordQuery
 }
 
 // MaxTimeout is the longest wait that a long-poll may ask for, as a duration.
@@ -137,8 +157,24 @@ type Operation struct {
 
 	IfNoneMatch [][]byte // the values of every such header line; empty when there is none
 
+	// IfMatch are the tags of If-Match that can match at all. HasIfMatch says that the
+	// header was there, so that without any tag nothing matches.
+	IfMatch    []Match
+	HasIfMatch bool
+
+	RecordMatch    uint64 // Stream-Record-Match
+	HasRecordMatch bool
+
+	Attrs    []byte // Stream-Attrs, compact
+	HasAttrs bool
+
 	Fork Fork
 	Read Read
+
+	IfNotExists bool // of a bucket to be made
+	List        ListQuery
+	At          Position // of a snapshot or of the retention
+	Snapshot    SnapshotHeaders
 
 	// Host is the Host header, for Location. RequestHeaders is what a preflight
 	// asks to send.
@@ -158,6 +194,7 @@ type Operation struct {
 	accept              acceptRanks
 	faultSlot, bodySlot Problem
 	tags                [4][]byte
+	matches             [2]Match
 	lastEventID         []byte
 	scratch             []byte
 }
@@ -170,59 +207,104 @@ type Operation struct {
 // An ordinary append or read allocates nothing.
 func Parse(r *Request, op *Operation) *Problem {
 	*op = Operation{scratch: op.scratch[:0]}
-	op.Kind = kindOf(r.Method)
-	if op.Kind == KindOptions {
+	m := methodOf(r.Method)
+	if m == methodOptions {
+		op.Kind = KindOptions
 		op.parseFields(r.Fields)
 		return nil
 	}
-	var bad pathFault
-	if op.Surface, bad = surfaceOf(r.Path); bad.code == "" {
-		if op.Kind == 0 {
-			p := op.faultSlot.set(codeMethodNotAllowed, "", "This URL takes "+allowedMethods+".")
-			p.Fields = allowField
+	rt, bad := routeOf(r.Path)
+	if bad.code == "" {
+		op.Surface = rt.surface
+		if op.Kind = rt.kind(m); op.Kind == 0 {
+			p := op.faultSlot.set(codeMethodNotAllowed, "", "This URL takes "+allows[rt.resource]+".")
+			p.Fields = "Allow: " + allows[rt.resource] + "\r\n"
 			return p
 		}
-		op.Bucket, op.Stream, op.scratch, bad = identity(op.Surface, r.Path, op.scratch)
-	}
-	if bad.code == "" && op.Surface == SurfaceDS && op.Kind == KindCreate {
-		if bad = checkNewID(op.Bucket, op.Stream); bad.code == "" {
-			// A stream is created here only inside a bucket that somebody made, and
-			// there is no way yet to make one.
-			bad = pathFault{codeBucketNotFound, "There is no such bucket; streams are created through /v1/stream/."}
-		}
+		bad = op.identify(&rt)
 	}
 	if bad.code != "" {
 		return op.faultSlot.set(bad.code, "", bad.detail)
 	}
 	op.parseFields(r.Fields)
-	if op.Kind == KindRead {
+	op.parseTarget(&rt)
+	if paramsOf[op.Kind] != 0 {
 		op.parseQuery(r.Query)
-		op.finishRead()
 	}
+	op.finish(m)
 	if r.BodyLength >= 0 {
 		op.SetBodyLength(r.BodyLength)
 	}
 	return nil
 }
 
-// SetBodyLength tells the length of a body that was not known when Parse was
-// called. An append with neither a body nor Stream-Closed, a body without a content
-// type, and one with a content coding become op.Fault unless there is one already.
-// Parse calls it by itself when Request.BodyLength is not negative.
-func (op *Operation) SetBodyLength(n int64) {
+// identify decodes the names in the path, and holds what is to be made through /ds
+// to the rules for ids there.
+func (op *Operation) identify(rt *route) (bad pathFault) {
+	if op.Bucket, op.Stream, op.scratch, bad = identity(rt, op.scratch); bad.code != "" {
+		return bad
+	}
 	switch {
-	case op.Kind != KindAppend && op.Kind != KindCreate:
+	case op.Kind == KindBucketCreate:
+		return checkNewBucket(op.Bucket)
+	case op.Kind == KindCreate && op.Surface == SurfaceDS:
+		return checkNewStream(op.Bucket, op.Stream)
+	}
+	return pathFault{}
+}
+
+// finish puts together what path, headers and query said.
+func (op *Operation) finish(m method) {
+	switch op.Kind {
+	case KindRead:
+		op.finishRead()
+	case KindBootstrap:
+		op.finishBootstrap()
+	case KindSnapshotPut, KindSnapshotGet, KindSnapshotDelete, KindRetention:
+		op.finishPosition()
+	}
+	if m != methodGet {
+		op.Snapshot.Range = ByteRange{} // RFC 9110 defines it for GET alone
+	}
+}
+
+// SetBodyLength tells the length of a body that was not known when Parse was
+// called. A body that is missing where there has to be one, one without the content
+// type that it needs, and one with a content coding become op.Fault unless there is
+// one already. Parse calls it by itself when Request.BodyLength is not negative.
+func (op *Operation) SetBodyLength(n int64) {
+	var must, typed bool // there is to be a body, and a Content-Type with it
+	switch op.Kind {
+	case KindAppend:
+		must, typed = !op.Closed, true
+	case KindAppendBatch:
+		must, typed = true, true
+	case KindAttrsPut:
+		must = true
+	case KindCreate, KindSnapshotPut:
+	default:
+		return
+	}
+	switch {
+	case n == 0 && must:
+		op.fault(codeEmptyBody, "", emptyBody[op.Kind])
 	case n == 0:
-		if op.Kind == KindAppend && !op.Closed {
-			op.fault(codeEmptyBody, "", "An append needs a body, unless Stream-Closed: true closes the stream.")
-		}
 	case op.badCoding:
 		op.fault(codeContentCoding, "Content-Encoding", "Bodies are stored as they come: send this one without a content coding.")
-	case op.Kind == KindAppend && op.badType:
+	case op.badType:
 		op.faultType()
-	case op.Kind == KindAppend && !op.HasContentType:
+	case typed && !op.HasContentType:
 		op.fault(codeMissingContentType, "Content-Type", "A body needs the stream's Content-Type.")
+	case op.Kind == KindAttrsPut && op.HasContentType && !IsJSON(op.MediaType):
+		op.fault(codeInvalidContentType, "Content-Type", "Attributes are application/json.")
 	}
+}
+
+// emptyBody says what a body that is not there should have been.
+var emptyBody = [...]string{
+	KindAppend:      "An append needs a body, unless Stream-Closed: true closes the stream.",
+	KindAppendBatch: "A batch has at least one frame.",
+	KindAttrsPut:    "Attributes are a JSON object; an empty one clears them.",
 }
 
 // SplitBody splits the body of a PUT or POST to a JSON stream by SplitJSON. What is
@@ -237,7 +319,7 @@ func (op *Operation) SplitBody(dst []byte, bounds []uint32, body []byte) (stored
 	case err != nil:
 		op.BodyFault = op.bodySlot.set(codeInvalidJSON, "", err.Detail)
 		op.BodyFault.Position = err.Position
-	case len(ends) == len(bounds) && op.Kind == KindAppend:
+	case len(ends) == len(bounds) && op.Kind != KindCreate:
 		op.BodyFault = op.bodySlot.set(codeEmptyArray, "", "An empty array appends nothing.")
 	}
 	return stored, ends
@@ -258,22 +340,4 @@ func (op *Operation) fault(code, field, detail string) {
 	if op.Fault == nil {
 		op.Fault = op.faultSlot.set(code, field, detail)
 	}
-}
-
-func kindOf(method []byte) Kind {
-	switch string(method) {
-	case "POST":
-		return KindAppend
-	case "GET":
-		return KindRead
-	case "PUT":
-		return KindCreate
-	case "HEAD":
-		return KindHead
-	case "DELETE":
-		return KindDelete
-	case "OPTIONS":
-		return KindOptions
-	}
-	return 0
 }

@@ -96,17 +96,17 @@ func decodeSegment(b, scratch []byte) (decoded, grown []byte, ok bool) {
 // checkName holds every name to what /v1 can say, whichever surface it came from.
 // With alone, the bucket is named and no stream.
 func checkName(bucket, stream []byte, alone bool) pathFault {
-	n, parts := len(stream), [2][]byte{bucket, stream}
+	n, parts, count := len(stream), [2][]byte{bucket, stream}, 2
 	if string(bucket) != DefaultBucket {
 		n += len(bucket) + 1
+	}
+	if alone {
+		count = 1
 	}
 	if n > maxPath {
 		return badPath("The path of a stream has at most 1024 bytes.")
 	}
-	for i, part := range parts {
-		if alone && i > 0 {
-			break
-		}
+	for _, part := range parts[:count] {
 		if !utf8.Valid(part) {
 			return badPath("The path is not UTF-8.")
 		}

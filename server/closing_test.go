@@ -244,6 +244,9 @@ func TestRinger(t *testing.T) {
 // When there is no descriptor for a connection, it is closed, and later ones are served (field reports, 131).
 func TestField131NoDescriptorLeft(t *testing.T) {
 	f := startFront(t, TransportConfig{})
+	first := f.dial() // all is set up once it is served
+	first.send(get("/"))
+	first.want(200, digest("GET", "/", nil))
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
 		t.Fatal(err)
