@@ -144,7 +144,7 @@ func (r *rows) add(row segment.Row) {
 			*old = segment.Row{Key: old.Key, LSN: row.LSN, Value: append(old.Value[:0], row.Value...), Removed: row.Removed}
 		}
 	}
-	switch kind, _, _, _ := record.ParseKey(row.Key); kind {
+	switch key, _ := record.ParseKey(row.Key); key.Kind {
 	case record.RowConfig:
 		keep(&r.config)
 	case record.RowState:
@@ -214,24 +214,11 @@ func (s *shard) restoreStream(id base.StreamID, r *rows) error {
 	}
 	h := core.Restore(id, c, state)
 	for key, row := range r.others {
-		kind, fork, producer, err := record.ParseKey([]byte(key))
-		if err != nil {
-			return err
+		if row.Removed {
+			continue
 		}
-		switch {
-		case row.Removed:
-		case kind == record.RowPin:
-			upTo, err := record.DecodePin(row.Value)
-			if err != nil {
-				return err
-			}
-			h.AddPin(fork, upTo)
-		case kind == record.RowProducer && !state.Deleted:
-			p, err := record.DecodeProducer(row.Value)
-			if err != nil {
-				return err
-			}
-			h.AddProducer(string(producer), &p)
+		if err := restoreRow(h, []byte(key), row.Value); err != nil {
+			return err
 		}
 	}
 	st := s.names.place(s, appendKey(nil, c.Bucket, c.Name))
@@ -242,6 +229,42 @@ func (s *shard) restoreStream(id base.StreamID, r *rows) error {
 	s.renewed(st, h)
 	s.stateBytes += h.Bytes()
 	s.now = max(s.now, state.LastWrite, state.Touched)
+	return nil
+}
+
+// restoreRow puts one further row back. Of a stream that only its forks keep, the
+// pins are all that is left.
+func restoreRow(h *core.Head, key, value []byte) error {
+	k, err := record.ParseKey(key)
+	if err != nil {
+		return err
+	}
+	if k.Kind == record.RowPin {
+		upTo, err := record.DecodePin(value)
+		if err == nil {
+			h.AddPin(k.Fork, upTo)
+		}
+		return err
+	}
+	if h.Deleted {
+		return nil
+	}
+	switch k.Kind {
+	case record.RowProducer:
+		p, err := record.DecodeProducer(value)
+		if err != nil {
+			return err
+		}
+		h.AddProducer(string(k.Producer), &p)
+	case record.RowSnapshot:
+		s, err := record.DecodeSnapshot(k.Offset, value)
+		if err != nil {
+			return err
+		}
+		h.AddSnapshot(s)
+	case record.RowAttrs:
+		h.AddAttrs(value)
+	}
 	return nil
 }
 

@@ -28,8 +28,12 @@ const (
 	codeBucketNotFound     = "bucket_not_found"
 	codeStreamNotFound     = "stream_not_found"
 	codeStreamGone         = "stream_gone"
+	codeBucketExists       = "bucket_exists"
+	codeBucketNotEmpty     = "bucket_not_empty"
+	codeBucketClosing      = "bucket_closing"
 	codeIncarnation        = "incarnation_mismatch"
 	codePreconditionFailed = "precondition_failed"
+	codeRecordMismatch     = "record_mismatch"
 
 	codeInvalidHeader      = "invalid_header"
 	codeRepeatedHeader     = "repeated_header"
@@ -40,15 +44,36 @@ const (
 	codeProducerIncomplete = "producer_incomplete"
 	codeTTLAndExpiresAt    = "ttl_and_expires_at"
 	codeForkHeaders        = "fork_headers_without_source"
+	codeHeaderNotAllowed   = "header_not_allowed"
+	codeInvalidAttrs       = "invalid_attrs"
+	codeMalformedFrames    = "malformed_frames"
 
-	codeInvalidParameter  = "invalid_parameter"
-	codeRepeatedParameter = "repeated_parameter"
-	codeInvalidOffset     = "invalid_offset"
-	codeOffsetRequired    = "offset_required"
-	codeOffsetBeyondTail  = "offset_beyond_tail"
-	codeOffsetNotBoundary = "offset_not_boundary"
-	codeOffsetTrimmed     = "offset_trimmed"
-	codeRangeDamaged      = "range_damaged"
+	codeInvalidParameter    = "invalid_parameter"
+	codeRepeatedParameter   = "repeated_parameter"
+	codeExclusiveParameters = "exclusive_parameters"
+	codeInvalidOffset       = "invalid_offset"
+	codeOffsetRequired      = "offset_required"
+	codeOffsetBeyondTail    = "offset_beyond_tail"
+	codeOffsetNotBoundary   = "offset_not_boundary"
+	codeOffsetTrimmed       = "offset_trimmed"
+	codeRecordBeyondTail    = "record_beyond_tail"
+	codeRecordTrimmed       = "record_trimmed"
+	codeRecordView          = "record_view_not_json"
+	codeRangeNotSatisfiable = "range_not_satisfiable"
+	codeRangeDamaged        = "range_damaged"
+
+	codeSnapshotNotFound      = "snapshot_not_found"
+	codeSnapshotNotBoundary   = "snapshot_not_boundary"
+	codeSnapshotStale         = "snapshot_stale"
+	codeSnapshotConflict      = "snapshot_conflict"
+	codeSnapshotBeyondTail    = "snapshot_beyond_tail"
+	codeSnapshotBelowEarliest = "snapshot_below_earliest"
+	codeSnapshotIsCurrent     = "snapshot_is_current"
+	codeSnapshotTooLarge      = "snapshot_too_large"
+	codeDigestMismatch        = "digest_mismatch"
+	codeRetentionNotBoundary  = "retention_not_boundary"
+	codeRetentionBehind       = "retention_behind"
+	codeRetentionAbove        = "retention_above_snapshot"
 
 	codeStaleEpoch          = "stale_epoch"
 	codeClosed              = "closed"
@@ -102,8 +127,12 @@ var codes = []CodeInfo{
 	{codeBucketNotFound, 404, "There is no such bucket", refused, 0},
 	{codeStreamNotFound, 404, "There is no such stream", refused, 0},
 	{codeStreamGone, 410, "The stream is deleted, but forks still hold its data", refused, 0},
+	{codeBucketExists, 409, "The bucket exists", refused, 0},
+	{codeBucketNotEmpty, 409, "The bucket has streams", refused, 0},
+	{codeBucketClosing, 503, "The bucket is being deleted", refused, 1},
 	{codeIncarnation, 412, "The stream has been deleted and created again", refused, 0},
 	{codePreconditionFailed, 412, "A precondition of the request does not hold", refused, 0},
+	{codeRecordMismatch, 412, "The stream has another number of records", refused, 0},
 
 	{codeInvalidHeader, 400, "A header has an invalid value", refused, 0},
 	{codeRepeatedHeader, 400, "A header appears more than once", refused, 0},
@@ -114,15 +143,36 @@ var codes = []CodeInfo{
 	{codeProducerIncomplete, 400, "The producer headers are incomplete", refused, 0},
 	{codeTTLAndExpiresAt, 400, "The stream is given two lifetimes", refused, 0},
 	{codeForkHeaders, 400, "The fork headers name no source", refused, 0},
+	{codeHeaderNotAllowed, 400, "A header has no place in a batch", refused, 0},
+	{codeInvalidAttrs, 400, "The attributes are not what attributes are", refused, 0},
+	{codeMalformedFrames, 400, "The frames of the batch are malformed", refused, 0},
 
-	{codeInvalidParameter, 400, "A query parameter has an invalid value", noWrite, 0},
-	{codeRepeatedParameter, 400, "A query parameter appears more than once", noWrite, 0},
+	{codeInvalidParameter, 400, "A query parameter has an invalid value", refused, 0},
+	{codeRepeatedParameter, 400, "A query parameter appears more than once", refused, 0},
+	{codeExclusiveParameters, 400, "The request names a place in two ways", refused, 0},
 	{codeInvalidOffset, 400, "The offset is malformed", refused, 0},
 	{codeOffsetRequired, 400, "A live read needs an offset", noWrite, 0},
 	{codeOffsetBeyondTail, 400, "The offset lies beyond the end of the stream", noWrite, 0},
 	{codeOffsetNotBoundary, 400, "The offset lies inside a message", noWrite, 0},
 	{codeOffsetTrimmed, 410, "The data at this offset has been trimmed", noWrite, 0},
+	{codeRecordBeyondTail, 400, "The record lies beyond the end of the stream", noWrite, 0},
+	{codeRecordTrimmed, 410, "The record has been trimmed", noWrite, 0},
+	{codeRecordView, 400, "Only JSON streams have an envelope view", noWrite, 0},
+	{codeRangeNotSatisfiable, 416, "The range lies outside the snapshot", noWrite, 0},
 	{codeRangeDamaged, 500, "The data of this range is damaged", noWrite, 0},
+
+	{codeSnapshotNotFound, 404, "There is no such snapshot", refused, 0},
+	{codeSnapshotNotBoundary, 400, "The snapshot's offset lies inside a message", refused, 0},
+	{codeSnapshotStale, 409, "The stream has a newer snapshot", refused, 0},
+	{codeSnapshotConflict, 409, "The stream has another snapshot at this offset", refused, 0},
+	{codeSnapshotBeyondTail, 409, "The snapshot's offset lies beyond the end of the stream", refused, 0},
+	{codeSnapshotBelowEarliest, 410, "The data at the snapshot's offset has been trimmed", refused, 0},
+	{codeSnapshotIsCurrent, 409, "The snapshot is the current one", refused, 0},
+	{codeSnapshotTooLarge, 413, "The snapshot is too large", refused, 0},
+	{codeDigestMismatch, 400, "The body has another digest than the request says", refused, 0},
+	{codeRetentionNotBoundary, 409, "The new earliest offset lies inside a message", refused, 0},
+	{codeRetentionBehind, 409, "The earliest offset never goes back", refused, 0},
+	{codeRetentionAbove, 409, "The new earliest offset lies above the current snapshot", refused, 0},
 
 	{codeStaleEpoch, 403, "A newer epoch of this producer is writing", refused, 0},
 	{codeClosed, 409, "The stream is closed", refused, 0},

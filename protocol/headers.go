@@ -12,17 +12,17 @@ const allowField = "Allow: " + allowedMethods + "\r\n"
 // exposed are the response headers that a script of another origin may read: all
 // of api.md, since a header that is forgotten here is one that browsers don't have.
 var exposed = []string{
-	"ETag", "Link", "Location", "Retry-After",
+	"Accept-Ranges", "Content-Range", "ETag", "Link", "Location", "Retry-After",
 	"Producer-Closed-Epoch", "Producer-Closed-Seq", "Producer-Epoch", "Producer-Expected-Seq", "Producer-Received-Seq", "Producer-Seq",
 	"Stream-Closed", "Stream-Cursor", "Stream-Data-Content-Type", "Stream-Earliest-Offset", "Stream-Expires-At", "Stream-Extensions",
 	"Stream-Incarnation", "Stream-Inherited-Offset", "Stream-Last-Seq", "Stream-Next-Offset", "Stream-Offset", "Stream-Previous-Incarnation",
-	"Stream-Record-First", "Stream-Record-Next", "Stream-Record-Start", "Stream-SSE-Data-Encoding", "Stream-Snapshot-Digest",
-	"Stream-Snapshot-Offset", "Stream-TTL", "Stream-Up-To-Date",
+	"Stream-Record-First", "Stream-Record-Next", "Stream-Record-Start", "Stream-SSE-Data-Encoding", "Stream-SSE-Snapshot-Encoding",
+	"Stream-Snapshot-Content-Type", "Stream-Snapshot-Digest", "Stream-Snapshot-Offset", "Stream-TTL", "Stream-Up-To-Date",
 }
 
 // requestable are the request headers that a preflight allows without being asked.
 var requestable = []string{
-	"Accept", "Authorization", "Content-Type", "If-Match", "If-None-Match", "Last-Event-ID", "Range",
+	"Accept", "Authorization", "Content-Type", "If-Match", "If-None-Match", "If-Range", "Last-Event-ID", "Range",
 	"Producer-Epoch", "Producer-Id", "Producer-Seq",
 	"Stream-Attrs", "Stream-Closed", "Stream-Expires-At", "Stream-Fork-Offset", "Stream-Fork-Sub-Offset", "Stream-Forked-From",
 	"Stream-Incarnation", "Stream-Record-Match", "Stream-Seq", "Stream-Snapshot-Digest", "Stream-Snapshot-Retain", "Stream-TTL",

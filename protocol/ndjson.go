@@ -18,7 +18,21 @@ type Lines struct {
 func (l *Lines) Append(dst, stored []byte) []byte {
 	at := len(dst)
 	dst = append(dst, stored...)
-	for i, c := range stored {
+	for {
+		n := l.message(stored)
+		if n == 0 {
+			return dst
+		}
+		at += n
+		dst[at-1] = '\n'
+		stored = stored[n:]
+	}
+}
+
+// message returns the length of the first message in b, its comma included, 0 when
+// it goes on behind b. Either way what it has looked at is taken note of.
+func (l *Lines) message(b []byte) int {
+	for i, c := range b {
 		switch {
 		case l.escaped:
 			l.escaped = false
@@ -31,8 +45,8 @@ func (l *Lines) Append(dst, stored []byte) []byte {
 		case c == '}' || c == ']':
 			l.depth--
 		case c == ',' && l.depth == 0:
-			dst[at+i] = '\n'
+			return i + 1
 		}
 	}
-	return dst
+	return 0
 }

@@ -100,7 +100,8 @@ type Start uint8
 const (
 	StartBeginning Start = iota // "-1", or no offset at all
 	StartNow                    // "now": the tail as it is
-	StartAt                     // at Read.Offset
+	StartAt                     // at Read.Offset, or at the record Read.Records.N
+	StartTail                   // at the first of the last Read.Records.N records; only there
 )
 
 // Read is what the query and the headers of a GET ask for.
@@ -259,7 +260,7 @@ func (op *Operation) finish(m method) {
 	case KindRead:
 		op.finishRead()
 	case KindBootstrap:
-		op.finishBootstrap()
+		op.finishEventID() // who takes up a broken event stream again needs no snapshot
 	case KindSnapshotPut, KindSnapshotGet, KindSnapshotDelete, KindRetention:
 		op.finishPosition()
 	}

@@ -81,9 +81,6 @@ func TestPathsDS(t *testing.T) {
 		{"GET /ds/a/b%2Fc", "a", "b/c", ""},
 		{"GET /ds/Any%20thing/%73treams", "Any thing", "streams", ""},
 		{"GET /ds/_default/x", "_default", "x", ""},
-		{"GET /ds/buck/streams", "", "", codeUnknownRoute},
-		{"GET /ds/buck", "", "", codeUnknownRoute},
-		{"GET /ds/buck/s/bootstrap", "", "", codeUnknownRoute},
 		{"GET /d%73/buck/s", "", "", codeUnknownRoute},
 		{"GET /ds/buck/", "", "", codeBadPath},
 		{"GET /ds//s", "", "", codeBadPath},
@@ -101,7 +98,8 @@ func TestPathsDS(t *testing.T) {
 		{"PUT /ds/buck/%73treams", "", "", codeBadPath},
 		{"PUT /ds/buck/$x", "", "", codeBadPath},
 		{"PUT /ds/buck/" + long(118), "", "", codeBadPath},
-		{"PUT /ds/buck/" + long(117), "", "", codeBucketNotFound},
+		{"PUT /ds/buck/" + long(117), "buck", long(117), ""},
+		{"PUT /ds/buck/a..b", "buck", "a..b", ""},
 	})
 }
 

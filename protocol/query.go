@@ -6,8 +6,8 @@ import (
 	"github.com/snakream/snakream/internal/base"
 )
 
-// The query parameters that a read knows. Two spellings of one parameter are one:
-// giving both is giving it twice.
+// The query parameters that mean something to us. Two spellings of one parameter
+// are one: giving both is giving it twice.
 type param uint8
 
 const (
@@ -17,7 +17,39 @@ const (
 	paramCursor
 	paramTimeout
 	paramMaxBytes
+	paramRecord
+	paramTailRecords
+	paramMaxRecords
+	paramRecordView
+	paramPrefix
+	paramAfter
+	paramLimit
+	paramIfNotExists
 )
+
+// A set of parameters, one bit each.
+type paramSet uint32
+
+func params(ps ...param) (s paramSet) {
+	for _, p := range ps {
+		s |= 1 << p
+	}
+	return s
+}
+
+// paramsOf says which parameters an operation reads. It ignores the others.
+var paramsOf = [...]paramSet{
+	KindRead: params(paramOffset, paramLive, paramCursor, paramTimeout, paramMaxBytes,
+		paramRecord, paramTailRecords, paramMaxRecords, paramRecordView),
+	KindBucketCreate:   params(paramIfNotExists),
+	KindList:           params(paramPrefix, paramAfter, paramLimit),
+	KindSnapshotPut:    params(paramRecord),
+	KindSnapshotGet:    params(paramRecord),
+	KindSnapshotDelete: params(paramRecord),
+	KindRetention:      params(paramRecord),
+	KindBootstrap:      params(paramLive, paramCursor),
+	KindAppendBatch:    0,
+}
 
 // paramOf finds a parameter by its decoded name; unit is how many milliseconds one
 // of a timeout's units has.
@@ -37,13 +69,32 @@ func paramOf(name []byte) (p param, field string, unit base.Millis) {
 		return paramMaxBytes, "max_bytes", 0
 	case "max-bytes":
 		return paramMaxBytes, "max-bytes", 0
+	case "record":
+		return paramRecord, "record", 0
+	case "tail_records":
+		return paramTailRecords, "tail_records", 0
+	case "max_records":
+		return paramMaxRecords, "max_records", 0
+	case "record_view":
+		return paramRecordView, "record_view", 0
+	case "prefix":
+		return paramPrefix, "prefix", 0
+	case "after":
+		return paramAfter, "after", 0
+	case "limit":
+		return paramLimit, "limit", 0
+	case "if-not-exists":
+		return paramIfNotExists, "if-not-exists", 0
 	}
 	return paramNone, "", 0
 }
 
-// parseQuery reads the parameters of a GET. Those that it doesn't know it ignores.
+// mayBeEmpty are the parameters whose empty value says the same as their absence.
+var mayBeEmpty = params(paramPrefix, paramAfter)
+
+// parseQuery reads the parameters that op.Kind knows.
 func (op *Operation) parseQuery(query []byte) {
-	var seen uint32
+	known, seen := paramsOf[op.Kind], paramSet(0)
 	for len(query) > 0 {
 		var pair []byte
 		pair, query, _ = bytes.Cut(query, []byte{'&'})
@@ -53,7 +104,7 @@ func (op *Operation) parseQuery(query []byte) {
 			continue
 		}
 		p, field, unit := paramOf(name)
-		if p == paramNone {
+		if p == paramNone || known&(1<<p) == 0 {
 			continue
 		}
 		if seen&(1<<p) != 0 {
@@ -61,7 +112,7 @@ func (op *Operation) parseQuery(query []byte) {
 			continue
 		}
 		seen |= 1 << p
-		if value, ok = op.unescape(value); !ok || len(value) == 0 {
+		if value, ok = op.unescape(value); !ok || len(value) == 0 && mayBeEmpty&(1<<p) == 0 {
 			op.fault(codeInvalidParameter, field, "This parameter is empty or badly encoded.")
 			continue
 		}
@@ -79,11 +130,13 @@ func (op *Operation) parseParam(p param, field string, unit base.Millis, value [
 			op.fault(codeInvalidOffset, field, "An offset is -1, now, or one that the server has handed out.")
 		}
 	case paramLive:
-		switch string(value) {
-		case "long-poll":
-			r.Live = LiveLongPoll
-		case "sse":
+		switch {
+		case string(value) == "sse":
 			r.Live = LiveSSE
+		case op.Kind == KindBootstrap:
+			op.fault(codeInvalidParameter, field, "The one live mode of a bootstrap is sse.")
+		case string(value) == "long-poll":
+			r.Live = LiveLongPoll
 		default:
 			op.fault(codeInvalidParameter, field, "The live modes are long-poll and sse.")
 		}
@@ -100,21 +153,37 @@ func (op *Operation) parseParam(p param, field string, unit base.Millis, value [
 		if r.MaxBytes, ok = saturating(value); !ok || r.MaxBytes == 0 {
 			op.fault(codeInvalidParameter, field, "This is a number of bytes, at least 1.")
 		}
+	case paramRecord, paramTailRecords, paramMaxRecords, paramRecordView:
+		op.parseRecordParam(p, field, value)
+	case paramPrefix, paramAfter, paramLimit:
+		op.parseListParam(p, field, value)
+	case paramIfNotExists:
+		if op.IfNotExists = string(value) == "true"; !op.IfNotExists && string(value) != "false" {
+			op.fault(codeInvalidParameter, field, "This is true or false.")
+		}
 	}
 }
 
 // finishRead puts together what query and headers said.
 func (op *Operation) finishRead() {
 	r := &op.Read
-	r.NDJSON = op.accept.ndjson() && r.Live != LiveSSE
-	r.LastEventID = r.LastEventID && r.Live == LiveSSE
-	if r.LastEventID {
-		var ok bool
-		if r.Start, r.Offset, ok = ParseOffset(op.lastEventID); !ok {
-			op.fault(codeInvalidOffset, "Last-Event-ID", "This is not the id of an event of this stream.")
-		}
-	} else if r.Live != LiveNone && !r.Given {
+	op.finishRecords()
+	r.NDJSON = r.Live != LiveSSE && !r.Records.Envelope && (r.Records.Set || op.accept.ndjson())
+	op.finishEventID()
+	if r.Live != LiveNone && !r.Given && !r.Records.Set && !r.LastEventID {
 		op.fault(codeOffsetRequired, "offset", "A live read needs an offset: -1, now, or one that the server has handed out.")
+	}
+}
+
+// finishEventID lets Last-Event-ID say where an event stream begins.
+func (op *Operation) finishEventID() {
+	r := &op.Read
+	if r.LastEventID = r.LastEventID && r.Live == LiveSSE; !r.LastEventID {
+		return
+	}
+	var ok bool
+	if r.Start, r.Offset, ok = ParseOffset(op.lastEventID); !ok {
+		op.fault(codeInvalidOffset, "Last-Event-ID", "This is not the id of an event of this stream.")
 	}
 }
 

@@ -24,6 +24,7 @@ type Settings struct {
 type Renderer struct {
 	static, preflight []byte
 	cacheable         string // the line for catch-up and long-poll data
+	revalidate        string // the line for snapshots
 	publicURL         string // without a slash at its end
 }
 
@@ -36,10 +37,11 @@ func NewRenderer(s Settings) *Renderer {
 		s.CacheVisibility = "public"
 	}
 	return &Renderer{
-		static:    staticFields(s.CORSOrigin),
-		preflight: preflightFields(),
-		cacheable: "Cache-Control: " + s.CacheVisibility + ", max-age=60, stale-while-revalidate=300\r\n",
-		publicURL: strings.TrimRight(s.PublicURL, "/"),
+		static:     staticFields(s.CORSOrigin),
+		preflight:  preflightFields(),
+		cacheable:  "Cache-Control: " + s.CacheVisibility + ", max-age=60, stale-while-revalidate=300\r\n",
+		revalidate: "Cache-Control: " + s.CacheVisibility + ", no-cache\r\n",
+		publicURL:  strings.TrimRight(s.PublicURL, "/"),
 	}
 }
 
@@ -59,6 +61,11 @@ func (r *Renderer) Head(dst []byte, op *Operation, m *Meta) (status int, fields 
 	if m.ExpiresAt > 0 {
 		dst = append(appendTime(append(dst, "Stream-Expires-At: "...), m.ExpiresAt), crlf...)
 	}
+	if m.Earliest > 0 {
+		dst = appendOffsetField(dst, "Stream-Earliest-Offset", m.Earliest)
+	}
+	dst = appendRecords(dst, m.ContentType, &m.Records)
+	dst = appendSnapshotFields(dst, &m.Snapshot)
 	dst = appendStateField(dst, m.Incarnation, m.Next, m.Closed)
 	if op.NoneMatch(m.Incarnation, m.Next, m.Closed) {
 		return 304, dst[at:]
@@ -75,11 +82,11 @@ const (
 
 // Read renders the head of the answer to a catch-up or long-poll read: 200; 204
 // when a long-poll has nothing to say; 304. Only with 200 does a body follow: the
-// range, for JSON between OpenArray and CloseArray, or through Lines when
-// op.Read.NDJSON is set.
+// range, for JSON between OpenArray and CloseArray, through Lines when op.Read.NDJSON
+// is set, or through an Envelope when op.Read.Records asks for it.
 func (r *Renderer) Read(dst []byte, op *Operation, res *ReadResult) (status int, fields []byte) {
 	at := len(dst)
-	live, now, json := op.Read.Live == LiveLongPoll, op.Read.Start == StartNow, IsJSON(res.ContentType)
+	live, now, json := op.Read.Live == LiveLongPoll, op.Read.now(), IsJSON(res.ContentType)
 	empty := live && res.Start == res.Next
 	dst = append(dst, r.static...)
 	if empty || now {
@@ -93,6 +100,7 @@ func (r *Renderer) Read(dst []byte, op *Operation, res *ReadResult) (status int,
 		dst = append(dst, "Stream-Up-To-Date: true\r\n"...)
 	}
 	dst = appendClosedField(dst, res.Closed)
+	dst = appendRecords(dst, res.ContentType, &res.Records)
 	if live && !(empty && res.Closed) {
 		dst = appendNumber(dst, "Stream-Cursor", res.Cursor)
 	}
@@ -101,8 +109,13 @@ func (r *Renderer) Read(dst []byte, op *Operation, res *ReadResult) (status int,
 	}
 	contentType, representation := res.ContentType, ""
 	if json {
-		dst = append(dst, "Vary: Accept\r\n"...)
-		if op.Read.NDJSON {
+		if !op.Read.Records.Set {
+			dst = append(dst, "Vary: Accept\r\n"...)
+		}
+		switch {
+		case op.Read.Records.Envelope:
+			contentType, representation = envelopeLines, representationRecords
+		case op.Read.NDJSON:
 			contentType, representation = ndjsonType, representationNDJSON
 		}
 	}
@@ -121,14 +134,26 @@ func (r *Renderer) Read(dst []byte, op *Operation, res *ReadResult) (status int,
 // Events renders the head of an event stream; its status is 200.
 func (r *Renderer) Events(dst []byte, incarnation uint64, contentType string) (fields []byte) {
 	at := len(dst)
+	return r.appendEvents(dst, incarnation, contentType)[at:]
+}
+
+func (r *Renderer) appendEvents(dst []byte, incarnation uint64, contentType string) []byte {
+	dst = r.appendEventStream(dst, incarnation, contentType)
+	switch EncodingOf(contentType) {
+	case EncodeBase64:
+		dst = append(dst, "Stream-SSE-Data-Encoding: base64\r\n"...)
+	case EncodeJSON:
+		dst = append(dst, recordsExtension...)
+	}
+	return dst
+}
+
+// appendEventStream appends the lines of an event stream whose data have that type.
+func (r *Renderer) appendEventStream(dst []byte, incarnation uint64, contentType string) []byte {
 	dst = append(dst, r.static...)
 	dst = append(dst, "Content-Type: text/event-stream\r\nCache-Control: no-cache\r\nX-Accel-Buffering: no\r\n"...)
 	dst = appendNumber(dst, "Stream-Incarnation", incarnation)
-	dst = append(append(append(dst, "Stream-Data-Content-Type: "...), contentType...), crlf...)
-	if EncodingOf(contentType) == EncodeBase64 {
-		dst = append(dst, "Stream-SSE-Data-Encoding: base64\r\n"...)
-	}
-	return dst[at:]
+	return append(append(append(dst, "Stream-Data-Content-Type: "...), contentType...), crlf...)
 }
 
 // Options renders the answer to a preflight, or to any other OPTIONS; its status is

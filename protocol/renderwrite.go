@@ -1,5 +1,7 @@
 package protocol
 
+import "strconv"
+
 // Write renders what became of op, whichever kind it is: every success of a PUT,
 // POST or DELETE and every refusal of any operation. It allocates nothing for an
 // append that succeeded.
@@ -17,10 +19,10 @@ func (r *Renderer) Write(dst []byte, op *Operation, res *WriteResult) (status in
 		}
 	case Closed, Duplicate:
 		status, dst = 204, append(dst, r.static...)
-	case Deleted:
-		dst = append(dst, r.static...)
-		return 204, appendNumber(dst, "Stream-Incarnation", res.Incarnation)[at:], nil
 	default:
+		if status, fields = r.writeAround(dst, op, res); status != 0 {
+			return status, fields, nil
+		}
 		return r.refuse(dst, op, res)
 	}
 	dst = appendNumber(dst, "Stream-Incarnation", res.Incarnation)
@@ -29,8 +31,40 @@ func (r *Renderer) Write(dst []byte, op *Operation, res *WriteResult) (status in
 	}
 	dst = appendOffsetField(dst, "Stream-Next-Offset", res.Next)
 	dst = appendClosedField(dst, res.Closed)
+	dst = appendRecords(dst, res.ContentType, &res.Records)
 	dst = appendStateField(dst, res.Incarnation, max(res.Tail, res.Next), res.Closed)
 	return status, appendProducer(dst, op, res)[at:], nil
+}
+
+// writeAround renders the success of a write that does not add to a stream: of
+// buckets, snapshots and what else lies around streams. Any other outcome has the
+// status 0.
+func (r *Renderer) writeAround(dst []byte, op *Operation, res *WriteResult) (status int, fields []byte) {
+	at := len(dst)
+	dst = append(dst, r.static...)
+	switch res.Outcome {
+	case BucketCreated:
+		return 201, append(appendBucketPath(r.appendOrigin(dst, op), op.Bucket), crlf...)[at:]
+	case BucketExists:
+		if !op.IfNotExists {
+			return 0, nil
+		}
+		return 200, dst[at:]
+	case BucketDeleted:
+		return 204, dst[at:]
+	case SnapshotPublished:
+		dst = appendOffsetField(dst, "Stream-Next-Offset", res.Next)
+		dst = appendSnapshotFields(dst, &res.Snapshot)
+	case RetentionMoved:
+		dst = appendOffsetField(dst, "Stream-Next-Offset", res.Next)
+		dst = appendOffsetField(dst, "Stream-Earliest-Offset", res.Earliest)
+		dst = appendSnapshotFields(dst, &res.Snapshot)
+	case Deleted, SnapshotDropped, AttrsReplaced:
+	default:
+		return 0, nil
+	}
+	dst = appendNumber(dst, "Stream-Incarnation", res.Incarnation)
+	return 204, appendRecords(dst, res.ContentType, &res.Records)[at:]
 }
 
 // appendProducer appends what a successful write tells its producer.
@@ -51,16 +85,22 @@ func appendProducer(dst []byte, op *Operation, res *WriteResult) []byte {
 	return dst
 }
 
-// appendLocation appends the URL of the stream that op created. Without a Host that
-// can be trusted to be one, it is the path alone.
+// appendLocation appends the URL of the stream that op created.
 func (r *Renderer) appendLocation(dst []byte, op *Operation) []byte {
+	return append(AppendPath(r.appendOrigin(dst, op), op.Surface, op.Bucket, op.Stream), crlf...)
+}
+
+// appendOrigin appends the name of Location and what comes before the path in it.
+// Without a Host that can be trusted to be one, that is nothing.
+func (r *Renderer) appendOrigin(dst []byte, op *Operation) []byte {
 	dst = append(dst, "Location: "...)
 	if r.publicURL != "" {
-		dst = append(dst, r.publicURL...)
-	} else if isHost(op.Host) {
+		return append(dst, r.publicURL...)
+	}
+	if isHost(op.Host) {
 		dst = append(append(dst, "http://"...), op.Host...)
 	}
-	return append(AppendPath(dst, op.Surface, op.Bucket, op.Stream), crlf...)
+	return dst
 }
 
 // isHost reports whether b has only what a host and a port are made of.
@@ -82,7 +122,7 @@ func (r *Renderer) refuse(dst []byte, op *Operation, res *WriteResult) (status i
 	if res.Incarnation != 0 {
 		dst = appendNumber(dst, "Stream-Incarnation", res.Incarnation)
 	}
-	dst = appendReasons(dst, op, res)
+	dst = r.appendReasons(dst, op, res)
 	if p.Status == 409 && op.Producer.Set {
 		// Official clients take a missing one for 0 and would send everything again.
 		expected := op.Producer.Seq
@@ -98,7 +138,7 @@ func (r *Renderer) refuse(dst []byte, op *Operation, res *WriteResult) (status i
 }
 
 // appendReasons appends the headers that a refusal explains itself with.
-func appendReasons(dst []byte, op *Operation, res *WriteResult) []byte {
+func (r *Renderer) appendReasons(dst []byte, op *Operation, res *WriteResult) []byte {
 	switch res.Outcome {
 	case StaleEpoch:
 		dst = appendNumber(dst, "Producer-Epoch", res.ProducerEpoch)
@@ -110,18 +150,41 @@ func appendReasons(dst []byte, op *Operation, res *WriteResult) []byte {
 			dst = appendNumber(dst, "Producer-Seq", res.ProducerSeq)
 		}
 	case PreconditionFailed:
-		dst = appendOffsetField(dst, "Stream-Next-Offset", res.Next)
-		dst = appendStateField(dst, res.Incarnation, max(res.Tail, res.Next), res.Closed)
+		if res.Incarnation != 0 {
+			dst = appendOffsetField(dst, "Stream-Next-Offset", res.Next)
+			dst = appendStateField(dst, res.Incarnation, max(res.Tail, res.Next), res.Closed)
+		}
 	case StreamSeqRegression:
 		dst = append(append(append(dst, "Stream-Last-Seq: "...), res.LastSeq...), crlf...)
-	case OffsetBeyondTail:
+	case OffsetBeyondTail, SnapshotBeyondTail:
 		dst = appendOffsetField(dst, "Stream-Next-Offset", res.Next)
-	case OffsetTrimmed:
+	case RecordMismatch, RecordBeyondTail:
+		dst = appendOffsetField(dst, "Stream-Next-Offset", res.Next)
+		dst = appendRecords(dst, res.ContentType, &res.Records)
+	case RecordTrimmed:
+		dst = appendRecords(dst, res.ContentType, &res.Records)
+		dst = r.appendEarliest(dst, op, res)
+	case OffsetTrimmed, SnapshotBelowEarliest:
+		dst = r.appendEarliest(dst, op, res)
+	case RetentionBehind:
 		dst = appendOffsetField(dst, "Stream-Earliest-Offset", res.Earliest)
-		dst = AppendPath(append(dst, "Link: <"...), SurfaceDS, op.Bucket, op.Stream)
-		dst = append(dst, "/bootstrap>; rel=\"bootstrap\"\r\n"...)
+	case RangeNotSatisfiable:
+		dst = strconv.AppendInt(append(dst, "Content-Range: bytes */"...), res.Snapshot.Size, 10)
+		dst = append(dst, crlf...)
+	}
+	switch res.Outcome {
+	case SnapshotStale, SnapshotConflict, SnapshotBeyondTail, SnapshotIsCurrent, RetentionNotBoundary, RetentionBehind, RetentionAboveSnapshot:
+		dst = appendSnapshotFields(dst, &res.Snapshot)
 	}
 	return dst
+}
+
+// appendEarliest tells where a trimmed stream begins, and what has the rest.
+func (r *Renderer) appendEarliest(dst []byte, op *Operation, res *WriteResult) []byte {
+	dst = appendOffsetField(dst, "Stream-Earliest-Offset", res.Earliest)
+	dst = append(append(dst, "Link: <"...), r.publicURL...)
+	dst = AppendPath(dst, SurfaceDS, op.Bucket, op.Stream)
+	return append(dst, "/"+wordBootstrap+">; rel=\"bootstrap\"\r\n"...)
 }
 
 // refusals maps each refusal to its code and to the sentence that says what to do.
@@ -134,7 +197,7 @@ var refusals = [...]struct{ code, detail string }{
 	ClosedDuplicate:     {codeClosedDuplicate, "The stream is closed; it had taken this write before that. There is no need to send it again."},
 	EpochNeedsSeqZero:   {codeEpochNeedsSeqZero, "The first write of a higher epoch has Producer-Seq 0."},
 	SequenceGap:         {codeSequenceGap, "Send the writes from Producer-Expected-Seq on, in order."},
-	PreconditionFailed:  {codePreconditionFailed, "The stream is in the state that If-None-Match names."},
+	PreconditionFailed:  {codePreconditionFailed, "The stream is not in a state that If-Match names, or in one that If-None-Match names; its own is in ETag."},
 	ContentTypeMismatch: {codeContentTypeMismatch, ""},
 	StreamSeqRegression: {codeStreamSeq, "Each Stream-Seq must be greater than the one before, byte by byte; the last one is in Stream-Last-Seq."},
 	ConfigMismatch:      {codeConfigMismatch, "A stream with another content type, lifetime, source or closure has this name."},
@@ -154,6 +217,31 @@ var refusals = [...]struct{ code, detail string }{
 	Overloaded:          {codeOverloaded, "Nothing was stored. Try again in a moment."},
 	Draining:            {codeDraining, "Nothing was stored. Try again in a moment."},
 	Unavailable:         {codeUnavailable, "Whether the write is stored will be known when the server is back. Send it again with the same producer headers."},
+
+	RecordMismatch:   {codeRecordMismatch, "Others have written: the next record is in Stream-Record-Next."},
+	RecordBeyondTail: {codeRecordBeyondTail, "The next record to be written is Stream-Record-Next. The ordinal may belong to another stream."},
+	RecordTrimmed:    {codeRecordTrimmed, "The records before Stream-Record-First are gone; begin with the snapshot, through bootstrap."},
+	RecordViewOfText: {codeRecordView, "Read this stream without record_view."},
+
+	BucketExists:   {codeBucketExists, "Use it, or ask with if-not-exists=true."},
+	BucketNotFound: {codeBucketNotFound, "Create the bucket first, with PUT /ds/{bucket}."},
+	BucketNotEmpty: {codeBucketNotEmpty, "Delete its streams first. One that was deleted while it had forks counts until they are gone."},
+	BucketClosing:  {codeBucketClosing, "Nothing was stored. Try again in a moment."},
+
+	SnapshotNotFound:      {codeSnapshotNotFound, "The current snapshot is at …/snapshot. One that it replaced stays readable for a few minutes."},
+	SnapshotNotBoundary:   {codeSnapshotNotBoundary, "Use offsets as the server hands them out: a snapshot stands for whole messages."},
+	SnapshotStale:         {codeSnapshotStale, "There is no need for this one: the current one is in Stream-Snapshot-Offset."},
+	SnapshotConflict:      {codeSnapshotConflict, "Its digest is in Stream-Snapshot-Digest. Read it, or publish at a later offset."},
+	SnapshotBeyondTail:    {codeSnapshotBeyondTail, "The stream ends at Stream-Next-Offset. The offset may belong to another stream."},
+	SnapshotBelowEarliest: {codeSnapshotBelowEarliest, "The stream begins at Stream-Earliest-Offset. Begin again with bootstrap."},
+	SnapshotIsCurrent:     {codeSnapshotIsCurrent, "Bootstrap needs it. Publish another one first."},
+	SnapshotTooLarge:      {codeSnapshotTooLarge, "Publish a smaller snapshot."},
+	DigestMismatch:        {codeDigestMismatch, "The body did not arrive as it was sent, or Stream-Snapshot-Digest is that of other bytes."},
+	RangeNotSatisfiable:   {codeRangeNotSatisfiable, "Its length is in Content-Range."},
+
+	RetentionNotBoundary:   {codeRetentionNotBoundary, "Use offsets as the server hands them out: what is kept begins with a whole message."},
+	RetentionBehind:        {codeRetentionBehind, "What lies before Stream-Earliest-Offset is gone already."},
+	RetentionAboveSnapshot: {codeRetentionAbove, "Publish a snapshot at this offset, or at a later one, first."},
 }
 
 // fromResult makes p the problem that res is.

@@ -25,7 +25,7 @@ const (
 	ClosedDuplicate     // 409, but the write had been applied: the same
 	EpochNeedsSeqZero   // 400
 	SequenceGap         // 409: ExpectedSeq
-	PreconditionFailed  // 412, If-None-Match on PUT and POST: Tail
+	PreconditionFailed  // 412, If-Match and If-None-Match on PUT and POST: Tail; Incarnation 0 when there is no such stream
 	ContentTypeMismatch // 409: ContentType
 	StreamSeqRegression // 409: LastSeq
 	BodyFault           // what Operation.BodyFault says
@@ -49,6 +49,38 @@ const (
 	Overloaded       // 503
 	Draining         // 503
 	Unavailable      // 500, the log has failed: what became of the write is not known
+
+	RecordMismatch   // 412, Stream-Record-Match: Records
+	RecordBeyondTail // 400, reads: Records
+	RecordTrimmed    // 410, reads: Records, Earliest
+	RecordViewOfText // 400, reads: an envelope of a stream that is not JSON
+
+	BucketCreated  // 201
+	BucketExists   // 200 with ?if-not-exists=true, otherwise 409
+	BucketDeleted  // 204
+	BucketNotFound // 404
+	BucketNotEmpty // 409
+	BucketClosing  // 503
+
+	SnapshotPublished     // 204: Snapshot, published now or before with the same bytes
+	SnapshotDropped       // 204
+	SnapshotNotFound      // 404
+	SnapshotNotBoundary   // 400
+	SnapshotStale         // 409: Snapshot, the current one
+	SnapshotConflict      // 409: Snapshot
+	SnapshotBeyondTail    // 409: Snapshot
+	SnapshotBelowEarliest // 410: Earliest
+	SnapshotIsCurrent     // 409, DELETE: Snapshot
+	SnapshotTooLarge      // 413: Limit
+	DigestMismatch        // 400
+	RangeNotSatisfiable   // 416: Snapshot
+
+	RetentionMoved         // 204: Earliest, Snapshot
+	RetentionNotBoundary   // 409
+	RetentionBehind        // 409: Earliest
+	RetentionAboveSnapshot // 409: Snapshot, if there is one
+
+	AttrsReplaced // 204
 )
 
 // WriteResult is what became of an operation, in plain numbers. A refused read uses
@@ -79,6 +111,9 @@ type WriteResult struct {
 
 	LastSeq string // the highest Stream-Seq so far
 	Limit   int64  // bytes
+
+	Records  Records
+	Snapshot Snapshot // the one that was published, or the current one
 }
 
 // Meta describes a stream as it is.
@@ -89,6 +124,8 @@ type Meta struct {
 	ContentType    string
 	TTL            int64       // the window in seconds, -1 for none
 	ExpiresAt      base.Millis // 0 for none
+	Records        Records
+	Snapshot       Snapshot
 }
 
 // ReadResult describes the answer to a GET that is not an event stream.
@@ -99,4 +136,5 @@ type ReadResult struct {
 	Closed      bool   // the stream is closed and Next is its end
 	ContentType string // of the stream
 	Cursor      uint64 // for long-poll; see NextCursor
+	Records     Records
 }

@@ -35,6 +35,10 @@ type Control struct {
 	Cursor   uint64
 	UpToDate bool
 	Closed   bool
+	// HasRecords, of a read by record, adds the ordinals of the stream's earliest
+	// record and of the one to go on from.
+	HasRecords              bool
+	FirstRecord, NextRecord uint64
 }
 
 // Heartbeat is the comment that keeps an idle event stream alive.
@@ -66,6 +70,10 @@ func AppendSSEData(dst []byte, e Encoding, payload []byte, next uint64) []byte {
 func AppendSSEControl(dst []byte, c Control) []byte {
 	dst = append(dst, "event: control\ndata:{\"streamNextOffset\":\""...)
 	dst = append(AppendOffset(dst, c.Next), '"')
+	if c.HasRecords {
+		dst = strconv.AppendUint(append(dst, `,"streamFirstRecord":`...), c.FirstRecord, 10)
+		dst = strconv.AppendUint(append(dst, `,"streamNextRecord":`...), c.NextRecord, 10)
+	}
 	if !c.Closed {
 		dst = append(dst, `,"streamCursor":"`...)
 		dst = append(strconv.AppendUint(dst, c.Cursor, 10), '"')

@@ -105,6 +105,31 @@ func TestHalfClose(t *testing.T) {
 	until(t, "all connections to end", func() bool { return f.Stats().Connections <= 1 })
 }
 
+// A client that has ended its side can't wait: its connection ends instead.
+func TestHalfClosedClientsDoNotPark(t *testing.T) {
+	f := startFront(t, TransportConfig{})
+	for _, path := range []string{"/poll", "/sse"} {
+		p := f.dial()
+		p.send(get("/hold") + get(path))
+		x := <-f.app.held
+		if err := p.CloseWrite(); err != nil {
+			t.Fatal(err)
+		}
+		until(t, "the end of the peer's side to be noticed", func() bool {
+			x.mu.Lock()
+			defer x.mu.Unlock()
+			return x.orphan
+		})
+		x.Reply(200, nil, []byte("held"))
+		p.want(200, "held")
+		p.wantEnd()
+	}
+	until(t, "all connections to end", func() bool { return f.Stats().Connections == 0 })
+	if n := f.app.ended.Load(); n != 0 {
+		t.Errorf("onEnd was called %d times", n)
+	}
+}
+
 func TestField80Shutdown(t *testing.T) {
 	f := startFront(t, TransportConfig{})
 	var parked, streaming, idle []*peer

@@ -50,7 +50,8 @@ func (l *acceptor) reserve() {
 	}
 }
 
-// Accept is called by netpoll when a connection waits. Both results are nil when there is none to be had: netpoll would take an error to heart.
+// Accept is called by netpoll when a connection waits. Both results are nil when there
+// is none to be had: netpoll would stop accepting on an error.
 func (l *acceptor) Accept() (net.Conn, error) {
 	fd, _, err := unix.Accept4(l.fd, unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC)
 	if err == unix.EMFILE || err == unix.ENFILE {
@@ -70,7 +71,8 @@ func (l *acceptor) Accept() (net.Conn, error) {
 	return accepted{fd: fd, addr: l.ln.Addr()}, nil
 }
 
-// refuseOne takes a connection from the queue although there is no descriptor for it, so that the queue doesn't keep the poller busy.
+// refuseOne takes a connection from the queue although there is no descriptor for it,
+// so that the queue doesn't keep the poller busy.
 func (l *acceptor) refuseOne() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -48,8 +48,9 @@ func (x *Exchange) linger() {
 	x.unpause()
 }
 
-// onClose is called by netpoll, on a goroutine of its own, before it closes the descriptor. A peer that has only ended its side may wait for
-// an answer that is under way: then a duplicate of the descriptor is kept for it.
+// onClose is called by netpoll, on a goroutine of its own, before it closes the
+// descriptor. A peer that has only ended its side may wait for an answer that is under
+// way: then a duplicate of the descriptor is kept for it.
 func (x *Exchange) onClose(netpoll.Connection) error {
 	x.mu.Lock()
 	answering := x.loop && !x.raw
@@ -87,7 +88,8 @@ func (x *Exchange) close() {
 	_ = unix.Close(fd)
 }
 
-// closed ends the exchange, whose descriptor is closed next. It returns what is to be called without x.mu, which is held.
+// closed ends the exchange, whose descriptor is closed next. It returns what is to be
+// called without x.mu, which is held.
 func (x *Exchange) closed() (end func()) {
 	if x.st == stParked || x.st == stStreaming {
 		end = x.onEnd
@@ -97,7 +99,7 @@ func (x *Exchange) closed() (end func()) {
 	x.enter(stClosed)
 	x.fd = -1
 	x.wakeUp()
-	x.dropKeep()
+	x.keep = nil // not for the pool: whoever has the request may still read it
 	x.pend, x.rest, x.onEnd, x.onWritable = nil, nil, nil, nil
 	x.t.wheel.disarm(&x.timer)
 	x.t.unregister(x)
@@ -155,7 +157,8 @@ func (x *Exchange) overdue() {
 	}
 }
 
-// reclaimSoon has netpoll's buffer, if it holds one, given back at the end of the poller's round: inside OnRequest netpoll keeps it. x.mu is held.
+// reclaimSoon has netpoll's buffer, if it holds one, given back at the end of the
+// poller's round: inside OnRequest netpoll keeps it. x.mu is held.
 func (x *Exchange) reclaimSoon() {
 	x.held = false
 	if !x.queued && !x.orphan && !x.dead {

@@ -161,7 +161,8 @@ func (x *Exchange) clamp() {
 	}
 }
 
-// polled reports whether one of events has occurred on fd: POLLRDHUP when the peer has ended its side, so that everything that it sent is here.
+// polled reports whether one of events has occurred on fd: POLLIN when there is input,
+// POLLRDHUP when the peer has ended its side, so that everything that it sent is here.
 func polled(fd int32, events int16) bool {
 	p := []unix.PollFd{{Fd: fd, Events: events}}
 	n, err := unix.Poll(p, 0)

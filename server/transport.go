@@ -36,7 +36,8 @@ type TransportConfig struct {
 const (
 	spareDescriptors = 500 // for files and listeners
 
-	// netpollBuffer is the size of netpoll's read buffers, in bytes. It gives one of 8 KiB or less never back, even of an idle connection.
+	// netpollBuffer is the size of netpoll's read buffers, in bytes. One of 8 KiB or
+	// less it would never give back, even of an idle connection.
 	netpollBuffer = 16 << 10
 )
 

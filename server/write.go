@@ -170,7 +170,8 @@ func (x *Exchange) write(head, body []byte) {
 	x.rest = append(x.rest, body[n-k:]...)
 }
 
-// push writes the slices, one after the other, by one system call. It returns how much the socket has taken, which may be nothing. x.mu is held.
+// push writes the slices, one after the other, by one system call. It returns how much
+// the socket has taken, which may be nothing. x.mu is held.
 func (x *Exchange) push(a, b, c []byte) (int, error) {
 	for {
 		var n int

@@ -29,7 +29,7 @@ const (
 func (x *Exchange) Park(onEnd func()) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if x.dead || x.orphan || x.st != stHandling {
+	if !x.waitable() {
 		return false
 	}
 	x.enter(stParked)
@@ -38,6 +38,15 @@ func (x *Exchange) Park(onEnd func()) bool {
 	x.dropKeep()
 	x.reclaimSoon()
 	return true
+}
+
+// waitable reports whether the request can be parked or streamed. A client that has
+// ended its side is gone: nothing would tell when it closes the other. x.mu is held.
+func (x *Exchange) waitable() bool {
+	if x.st == stHandling && x.orphan {
+		x.cut()
+	}
+	return x.st == stHandling && !x.dead
 }
 
 // ReplyTicket is Reply to a parked request if ticket is still its own. It returns
@@ -59,7 +68,7 @@ func (x *Exchange) ReplyTicket(ticket uint32, status int, fields, body []byte) b
 func (x *Exchange) Stream(fields []byte, onEnd func()) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if x.dead || x.orphan || x.st != stHandling {
+	if !x.waitable() {
 		return false
 	}
 	// Only TCP has it, and nothing depends on it but the memory of a slow reader.

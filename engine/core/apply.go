@@ -22,6 +22,13 @@ type Effects struct {
 	PinOffset  base.Offset
 	PinRemoved bool
 
+	// Rows of snapshots that are new or were replaced, and one that was dropped.
+	Snapshots []*record.Snapshot
+	Dropped   *record.Snapshot
+	Freed     []*record.Snapshot // those of a stream that has ended; their rows go with it
+	Trimmed   bool               // bytes below the earliest offset are not needed any more
+	Attrs     []byte             // the row of the attributes; nil: unchanged
+
 	// Release is the fork record of a stream that has gone: its source has to be
 	// told by an OpUnpin. nil when there is none.
 	Release *record.Fork
@@ -59,6 +66,8 @@ func Apply(h *Head, rec *record.Record, eff *Effects) (*Head, error) {
 	case record.TypeDelete:
 		h.Deleted = true
 		h.producers, h.idBytes = nil, 0
+		h.extra.EachSnapshot(func(s *record.Snapshot) { eff.Freed = append(eff.Freed, s) })
+		h.extra = nil
 		h.settle(eff)
 	case record.TypePin:
 		if rec.ForkOffset > h.Next {
@@ -75,6 +84,21 @@ func Apply(h *Head, rec *record.Record, eff *Effects) (*Head, error) {
 		if h.Deleted {
 			h.settle(eff)
 		}
+	case record.TypeSnapshot:
+		if err := h.publish(rec, eff); err != nil {
+			return nil, err
+		}
+	case record.TypeTrim:
+		if rec.Offset > h.Next || rec.Offset < h.First || rec.Ordinal > h.NextRecord {
+			return nil, fmt.Errorf("stream %d is trimmed to %d, which holds [%d, %d)", h.ID, rec.Offset, h.First, h.Next)
+		}
+		h.trim(rec.Offset, rec.Ordinal, eff)
+	case record.TypeDrop:
+		if err := h.drop(rec.Offset, eff); err != nil {
+			return nil, err
+		}
+	case record.TypeAttrs:
+		h.setAttrs(rec.Attrs, eff)
 	default:
 		return nil, fmt.Errorf("record of unknown type %d", rec.Type)
 	}
@@ -87,12 +111,15 @@ func applyCreate(h *Head, rec *record.Record, eff *Effects) (*Head, error) {
 	}
 	h = &Head{Fixed: &Fixed{ID: rec.Stream, Config: *rec.Config}}
 	if f := rec.Config.Fork; f != nil {
-		h.Next, h.NextRecord = f.Offset, f.Record
+		h.Next, h.NextRecord, h.First, h.FirstRecord = f.Offset, f.Record, f.First, f.FirstRecord
 	}
 	if rec.Offset != h.Next {
 		return nil, fmt.Errorf("create of stream %d at %d, which begins at %d", h.ID, rec.Offset, h.Next)
 	}
 	eff.Config = true
+	if rec.Attrs != nil {
+		h.setAttrs(rec.Attrs, eff)
+	}
 	h.write(rec, eff)
 	return h, nil
 }

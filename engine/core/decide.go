@@ -22,7 +22,18 @@ type Env struct {
 	NewID    base.StreamID // for a create that brings none
 	State    int64         // bytes of heads now
 	DiskFull bool
+	Bucket   Bucket // of the event's bucket; for creates
 }
+
+// Bucket is what the shard knows of the bucket that a stream is to be made in.
+type Bucket uint8
+
+// A bucket is open unless it is said not to be.
+const (
+	BucketOpen Bucket = iota
+	BucketAbsent
+	BucketFrozen // somebody is about to delete it
+)
 
 // Decide answers an event about a stream, h being its head or nil. When it
 // returns true, rec is the one record that makes the answer true: the caller
@@ -36,6 +47,10 @@ func Decide(h *Head, ev *Event, env *Env, rec *record.Record, a *Answer) bool {
 	if h != nil {
 		a.Stream, a.Fixed = h.ID, h.Fixed
 		a.Next, a.NextRecord, a.Closed = h.Next, h.NextRecord, h.Closed
+		a.First, a.FirstRecord = h.First, h.FirstRecord
+		if h.extra != nil {
+			a.Snapshot = h.extra.Snapshot
+		}
 		rec.Stream = h.ID
 	}
 	switch ev.Op {
@@ -47,6 +62,14 @@ func Decide(h *Head, ev *Event, env *Env, rec *record.Record, a *Answer) bool {
 		return decideDelete(h, ev, env, rec, a)
 	case OpPin:
 		return decidePin(h, ev, rec, a)
+	case OpSnapshot:
+		return decideSnapshot(h, ev, env, rec, a)
+	case OpTrim:
+		return decideTrim(h, ev, env, rec, a)
+	case OpDrop:
+		return decideDrop(h, ev, env, rec, a)
+	case OpAttrs:
+		return decideAttrs(h, ev, env, rec, a)
 	case OpExpire, OpTouch, OpUnpin:
 		return decideUpkeep(h, ev, rec, a)
 	}
@@ -84,7 +107,7 @@ func outsized(ev *Event) bool {
 	switch {
 	case t.Set && len(t.ID) == 0, len(t.ID) > record.MaxProducerID, len(ev.StreamSeq) > record.MaxStreamSeq:
 		return true
-	case len(ev.Body) > record.MaxBody, len(ev.Ends) > record.MaxMessages:
+	case len(ev.Body) > record.MaxBody, len(ev.Ends) > record.MaxMessages, len(ev.Attrs) > record.MaxAttrs:
 		return true
 	case ev.Op != OpCreate:
 		return false
@@ -155,6 +178,9 @@ func decideAppend(h *Head, ev *Event, env *Env, rec *record.Record, a *Answer) b
 		return a.refuse(afterClosure(h, ev, p, a))
 	}
 	if ev.Producer.Set && !admitProducer(ev, p, a) {
+		return false
+	}
+	if !h.meets(ev, env, a) {
 		return false
 	}
 	if ev.HasBody && string(ev.MediaType) != h.MediaType {
@@ -296,16 +322,25 @@ func decideCreate(h *Head, ev *Event, env *Env, rec *record.Record, a *Answer) b
 		if !reach(h, ev, env, a) {
 			return false
 		}
+		if !h.meets(ev, env, a) {
+			return false
+		}
 		if !h.matches(ev) {
 			return a.refuse(ConfigMismatch)
 		}
 		return a.refuse(Exists)
 	}
 	switch {
+	case env.Bucket == BucketAbsent:
+		return a.refuse(BucketNotFound)
 	case ev.HasIncarnation:
 		return a.refuse(NotFound)
 	case ev.HeaderFault || outsized(ev):
 		return a.refuse(HeaderFault)
+	case len(ev.IfMatch) > 0:
+		return a.refuse(PreconditionFailed) // there is nothing to match
+	case env.Bucket == BucketFrozen:
+		return a.refuse(BucketClosing)
 	case ev.Fork != nil && ev.Fork.Resolved == nil:
 		return a.refuse(NeedsSource)
 	case ev.Producer.Set && ev.Producer.Seq != 0:
@@ -327,6 +362,7 @@ func decideCreate(h *Head, ev *Event, env *Env, rec *record.Record, a *Answer) b
 		off, n = f.Offset, f.Record
 	}
 	fillWrite(off, n, ev, rec, a)
+	rec.Attrs = ev.Attrs
 	a.Code, a.Stream = Created, rec.Stream
 	a.Fixed = &Fixed{ID: rec.Stream, Config: *rec.Config}
 	return true

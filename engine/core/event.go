@@ -10,13 +10,19 @@ type Op uint8
 
 // The operations. Zero is none of them.
 const (
-	OpCreate Op = iota + 1 // make a stream, or find that it is there already
-	OpAppend               // append, close, or both
-	OpDelete               // end a stream on request
-	OpExpire               // end a stream whose deadline has passed
-	OpTouch                // record that a stream was read, so that a restart knows
-	OpPin                  // keep a source's bytes for a fork
-	OpUnpin                // give them up again
+	OpCreate   Op = iota + 1 // make a stream, or find that it is there already
+	OpAppend                 // append, close, or both
+	OpDelete                 // end a stream on request
+	OpExpire                 // end a stream whose deadline has passed
+	OpTouch                  // record that a stream was read, so that a restart knows
+	OpPin                    // keep a source's bytes for a fork
+	OpUnpin                  // give them up again
+	OpSnapshot               // publish a snapshot
+	OpTrim                   // give up what lies below an offset
+	OpDrop                   // delete a snapshot that another has replaced
+	OpAttrs                  // replace the attributes
+	OpFreeze                 // a bucket is to be deleted: refuse creates in it, count what is there
+	OpThaw                   // that has ended, one way or the other
 )
 
 // Event is one operation as Decide sees it: parsed, bounded, without a clock.
@@ -56,9 +62,34 @@ type Event struct {
 	ExpiresAt base.Millis
 	Fork      *ForkSpec
 
+	// OpCreate in a bucket: Bucketed refuses to make one implicitly.
+	Bucketed bool
+
+	// OpCreate, OpAppend: preconditions; an empty IfMatch is none.
+	IfMatch        []Match
+	RecordMatch    uint64
+	HasRecordMatch bool
+
 	// OpPin, OpUnpin.
 	ForkID     base.StreamID
 	ForkOffset base.Offset
+
+	// OpSnapshot, whose blob the caller keeps pinned until the answer; OpTrim, OpDrop.
+	Snapshot *record.Snapshot // Offset, Record, Digest, Size, ContentType
+	Retain   bool             // do not trim
+	Offset   base.Offset
+	Ordinal  uint64
+
+	// OpAttrs and OpCreate: a JSON object; nil: none.
+	Attrs []byte
+}
+
+// Match is one tag of the header If-Match: a state tag, or a range tag's end.
+type Match struct {
+	Any         bool // "*"
+	Incarnation uint64
+	Next        base.Offset
+	Closed      bool
 }
 
 // ForkSpec is what a PUT says about the stream that it forks from (PROTOCOL.md §4.2).
@@ -107,6 +138,19 @@ const (
 	TooManyProducers    // 429
 	StateFull           // 429
 	DiskFull            // 507
+	PreconditionFailed  // 412, If-Match
+	RecordMismatch      // 412, Stream-Record-Match
+	BucketNotFound      // 404
+	BucketClosing       // 503, the bucket is being deleted
+	BucketNotEmpty      // 409
+	SnapshotTrimmed     // 410, below the earliest offset
+	SnapshotBeyondTail  // 409
+	SnapshotStale       // 409, older than the current one
+	SnapshotConflict    // 409, other bytes at the same offset
+	SnapshotIsCurrent   // 409, on delete
+	SnapshotNotFound    // 404
+	RetentionBehind     // 409, below the earliest offset
+	RetentionAhead      // 409, above the current snapshot
 	Overloaded          // 503
 	ShuttingDown        // 503
 
@@ -139,4 +183,9 @@ type Answer struct {
 	ReplacedSeq   uint64
 	HasReplaced   bool
 	LastSeq       string // StreamSeqRegression: the highest Stream-Seq so far
+
+	First       base.Offset
+	FirstRecord uint64
+	Snapshot    *record.Snapshot // the current one, nil when there is none
+	Present     int64            // OpFreeze: streams of the bucket in the shard
 }

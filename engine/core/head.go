@@ -38,6 +38,52 @@ type Head struct {
 	idBytes   int // of all producers' ids
 	pins      map[base.StreamID]base.Offset
 	oldest    base.Millis // no producer's newest write is older
+	extra     *Extra
+}
+
+// Extra is what few streams have. Immutable: a change makes another.
+type Extra struct {
+	Attrs    []byte             // nil: none
+	Snapshot *record.Snapshot   // the current one
+	Replaced []*record.Snapshot // earlier ones that are still readable
+}
+
+// with returns a copy to be changed.
+func (x *Extra) with() *Extra {
+	if x == nil {
+		return &Extra{}
+	}
+	y := *x
+	return &y
+}
+
+// Find returns the snapshot at an offset, the current one or a replaced one.
+func (x *Extra) Find(at base.Offset) *record.Snapshot {
+	if x == nil {
+		return nil
+	}
+	if s := x.Snapshot; s != nil && s.Offset == at {
+		return s
+	}
+	for _, s := range x.Replaced {
+		if s.Offset == at {
+			return s
+		}
+	}
+	return nil
+}
+
+// EachSnapshot calls f for every snapshot that is readable.
+func (x *Extra) EachSnapshot(f func(*record.Snapshot)) {
+	if x == nil {
+		return
+	}
+	if x.Snapshot != nil {
+		f(x.Snapshot)
+	}
+	for _, s := range x.Replaced {
+		f(s)
+	}
 }
 
 // View is what is durable about a stream, immutable and small, for readers.
@@ -47,14 +93,23 @@ type View struct {
 	NextRecord, FirstRecord uint64      // and messages
 	LastWrite               base.Millis
 	Closed                  bool
-	Deleted                 bool // ended, but kept for its forks
+	Deleted                 bool   // ended, but kept for its forks
+	Extra                   *Extra // nil: neither attributes nor snapshots
+}
+
+// Snapshot returns the current snapshot, or nil.
+func (v *View) Snapshot() *record.Snapshot {
+	if v.Extra == nil {
+		return nil
+	}
+	return v.Extra.Snapshot
 }
 
 // View returns the head as readers may see it once its batch is durable.
 func (h *Head) View() View {
 	return View{
 		Fixed: h.Fixed, Next: h.Next, First: h.First, NextRecord: h.NextRecord, FirstRecord: h.FirstRecord,
-		LastWrite: h.LastWrite, Closed: h.Closed, Deleted: h.Deleted,
+		LastWrite: h.LastWrite, Closed: h.Closed, Deleted: h.Deleted, Extra: h.extra,
 	}
 }
 
@@ -73,6 +128,7 @@ const (
 	headBytes     = 640
 	producerBytes = 192
 	pinBytes      = 64
+	snapshotBytes = 192
 )
 
 // Bytes estimates the memory that the head takes.
@@ -80,6 +136,9 @@ func (h *Head) Bytes() int64 {
 	n := headBytes + 2*(len(h.Bucket)+len(h.Name)) + len(h.ContentType) + len(h.Seq) + len(h.ClosedBy)
 	if f := h.Fork; f != nil {
 		n += len(f.Bucket) + len(f.Name)
+	}
+	if x := h.extra; x != nil {
+		n += len(x.Attrs) + snapshotBytes*(1+len(x.Replaced))
 	}
 	return int64(n + pinBytes*len(h.pins) + producerBytes*len(h.producers) + h.idBytes)
 }

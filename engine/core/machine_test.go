@@ -97,7 +97,8 @@ func (m *machine) restored(id base.StreamID) (*Head, error) {
 	}
 	h := Restore(id, c, s)
 	for key, value := range rows {
-		kind, fork, producer, err := record.ParseKey([]byte(key))
+		parsed, err := record.ParseKey([]byte(key))
+		kind, fork, producer := parsed.Kind, parsed.Fork, parsed.Producer
 		if err != nil {
 			return nil, err
 		}

@@ -80,12 +80,12 @@ func (w *World) match(states []*state, v *engine.View) (*state, error) {
 	}
 	var all string
 	for _, s := range states {
-		all += fmt.Sprintf("\n  [0, %d) %d messages, closed %t, ended %t, %+v", s.next, s.records, s.closed, s.ended, s.inc)
+		all += "\n  " + s.String()
 	}
 	if v == nil {
-		return nil, fmt.Errorf("there is nothing instead of one of%.2000s", all)
+		return nil, fmt.Errorf("there is nothing at %d instead of one of%.2000s", w.now, all)
 	}
-	return nil, fmt.Errorf("%+v of %+v instead of one of%.2000s", v.View, v.Fixed, all)
+	return nil, fmt.Errorf("%+v of %+v at %d instead of one of%.2000s", v.View, v.Fixed, w.now, all)
 }
 
 // Recover opens the files, checks that they hold what they must and nothing else,

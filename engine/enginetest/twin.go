@@ -1,6 +1,7 @@
 package enginetest
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 
@@ -69,6 +70,14 @@ type state struct {
 type producer struct {
 	epoch, seq               uint64
 	start, end, first, after int
+}
+
+func (s *state) String() string {
+	if s.inc == nil {
+		return "nothing"
+	}
+	return fmt.Sprintf("stream %d of %s, %d bytes, %d messages, closed %t, ended %t, ttl %d, expires %d, deadline %d from %d, + %d",
+		s.inc.id, s.inc.media, s.next, s.records, s.closed, s.ended, s.inc.ttl, s.inc.expiresAt, s.deadline, s.born, s.slack)
 }
 
 // usable reports whether an operation would find the stream.

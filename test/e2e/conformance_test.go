@@ -86,6 +86,7 @@ func runConformance(t *testing.T, d *daemon) {
 func churn(ctx context.Context, t *testing.T, d *daemon) {
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
+	rng := rand.New(rand.NewPCG(1, 1)) // the same load every time
 	for n := 0; ctx.Err() == nil; n++ {
 		url := fmt.Sprintf("%s/v1/stream/churn/%d", d.url(), n)
 		var want bytes.Buffer
@@ -93,7 +94,7 @@ func churn(ctx context.Context, t *testing.T, d *daemon) {
 			return
 		}
 		for range 8 {
-			body := []byte(strings.Repeat(string(rune('a'+n%26)), 1+rand.IntN(48<<10)))
+			body := []byte(strings.Repeat(string(rune('a'+n%26)), 1+rng.IntN(48<<10)))
 			if _, ok := churnCall(ctx, t, "POST", url, body); !ok {
 				return
 			}

@@ -39,7 +39,7 @@ func (e event) control() (c control, err error) {
 
 // eventReader reads an event stream by the rules of the HTML standard.
 type eventReader struct {
-	r        *bufio.Reader
+	in       *bufio.Reader
 	id       string
 	comments int
 }
@@ -49,7 +49,7 @@ func (e *eventReader) read() (event, error) {
 	var ev event
 	var data []string
 	for {
-		line, err := e.r.ReadString('\n')
+		line, err := e.in.ReadString('\n')
 		if err == io.EOF && line == "" && ev.name == "" && data == nil {
 			return ev, io.EOF
 		}
@@ -113,7 +113,7 @@ func (f *field) tryEvents(stream, query string, fields ...string) (*events, erro
 		b, err := io.ReadAll(resp.Body)
 		return nil, errors.Join(err, fmt.Errorf("SSE of %s?%s: %d %s", stream, query, resp.StatusCode, b))
 	}
-	return &events{w, eventReader{r: bufio.NewReader(resp.Body)}, resp.Header}, nil
+	return &events{w, eventReader{in: bufio.NewReader(resp.Body)}, resp.Header}, nil
 }
 
 // try waits for the next event.

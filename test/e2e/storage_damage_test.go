@@ -230,7 +230,7 @@ func TestField122MetadataTorn(t *testing.T) {
 	rng := rand.NewChaCha8(sha256.Sum256(strconv.AppendUint(nil, seed, 10)))
 	damages := map[string]func([]byte) []byte{
 		"empty":   func([]byte) []byte { return nil },
-		"half":    func(b []byte) []byte { return b[:usedBytes(b)/2] },
+		"half":    func(b []byte) []byte { return b[:min(usedBytes(b), 8192)/2] }, // of a manifest, what it began with
 		"zeros":   func(b []byte) []byte { return make([]byte, len(b)) },
 		"random":  func(b []byte) []byte { rng.Read(b); return b },
 		"flipped": func(b []byte) []byte { b[usedBytes(b)/2&^4095+16] ^= 4; return b }, // a checksum, or what has one
@@ -239,8 +239,7 @@ func TestField122MetadataTorn(t *testing.T) {
 		for damage, change := range damages {
 			t.Run(name+" "+damage, func(t *testing.T) {
 				c := d.twin(t)
-				path := filepath.Join(c.dir, name)
-				edit(t, path, change)
+				edit(t, filepath.Join(c.dir, name), change)
 				c.refused(t, name)
 			})
 		}
@@ -261,6 +260,48 @@ func TestField122MetadataTorn(t *testing.T) {
 			c.start(t)
 			c.has(t, contents)
 			c.stop(t)
+		})
+	}
+}
+
+// A manifest that lost its newest edits looks like one that never had them. What they
+// named must not be taken for garbage: it is all there is when the log has moved on.
+func TestField122ManifestLostEdits(t *testing.T) {
+	t.Parallel()
+	d := newDaemon(t, append(slices.Clone(smallLog), "--memtable-bytes", "64KiB")...)
+	d.start(t)
+	contents := map[string]string{}
+	for i := 0; d.metric(t, "snakream_flushes_total") < 3; i++ {
+		if i == 100 {
+			t.Fatal("no three flushes after 2 MB")
+		}
+		name := "s" + strconv.Itoa(i)
+		contents[name] = d.fill(t, name, 20, 1000)
+	}
+	d.stop(t)
+	manifests, err := filepath.Glob(filepath.Join(d.dir, "shard-00/MANIFEST-*"))
+	if err != nil || len(manifests) != 1 {
+		t.Fatalf("manifests: %v, %v", manifests, err)
+	}
+	const block = 4096 // where edits begin; the first two are the header and what the file began with
+	whole, err := os.ReadFile(manifests[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	for end := (usedBytes(whole) - 1) &^ (block - 1); end >= 2*block; end -= block {
+		t.Run(fmt.Sprintf("from byte %d on", end), func(t *testing.T) {
+			c := d.twin(t)
+			edit(t, filepath.Join(c.dir, relative(t, d.dir, manifests[0])), func(b []byte) []byte { return b[:end] })
+			before := files(t, c.dir)
+			c.launch(t)
+			if c.comesUp(t) {
+				c.has(t, contents)
+				return
+			}
+			if code := c.cmd.ProcessState.ExitCode(); code != exitData {
+				t.Errorf("it ended with %v, not with %d:\n%s", c.cmd.ProcessState, exitData, tail(c.log, 4000))
+			}
+			unchanged(t, before, files(t, c.dir))
 		})
 	}
 }

@@ -75,7 +75,15 @@ func (d *daemon) refused(t *testing.T, words ...string) {
 			t.Errorf("the refusal does not say %q:\n%s", w, said)
 		}
 	}
-	after := files(t, d.dir)
+	unchanged(t, before, files(t, d.dir))
+	if t.Failed() {
+		t.Logf("it said:\n%s", said)
+	}
+}
+
+// unchanged compares two results of files.
+func unchanged(t *testing.T, before, after map[string][sha256.Size]byte) {
+	t.Helper()
 	for _, name := range slices.Sorted(maps.Keys(before)) {
 		switch now, ok := after[name]; {
 		case !ok:
@@ -89,8 +97,28 @@ func (d *daemon) refused(t *testing.T, words ...string) {
 			t.Errorf("%s has appeared", name)
 		}
 	}
-	if t.Failed() {
-		t.Logf("it said:\n%s", said)
+}
+
+// comesUp reports whether a server that was launched gets ready, or ends by itself.
+func (d *daemon) comesUp(t *testing.T) bool {
+	t.Helper()
+	deadline := time.After(readyTimeout)
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		if resp, err := http.Get("http://" + d.admin + "/readyz"); err == nil {
+			resp.Body.Close()
+			if resp.StatusCode == http.StatusOK {
+				return true
+			}
+		}
+		select {
+		case <-d.ended:
+			return false
+		case <-deadline:
+			t.Fatalf("the server neither gets ready nor ends within %v\n%s", readyTimeout, tail(d.log, 4000))
+		case <-tick.C:
+		}
 	}
 }
 

@@ -10,7 +10,7 @@ import (
 // A record is a head, encoded here, and a body, which is the stream's bytes as
 // they are stored. The log carries its type and both lengths.
 //
-//	create   stream u, at v, flags 1, config, offset u, [producer], [seq], [ends]
+//	create   stream u, at v, flags 1, config, offset u, [producer], [seq], [attributes b], [ends]
 //	append   stream u, at v, flags 1, offset u, [producer], [seq], [ends]
 //	delete   stream u, at v, flags 1
 //	touch    stream u, at v
@@ -18,10 +18,15 @@ import (
 //	unpin    stream u, at v, fork u, offset u
 //	forget   stream u, at v, id b
 //	mark     0 u, at v
+//	snapshot stream u, at v, flags 1, offset u, record u, digest 32, size u, content type b
+//	trim     stream u, at v, offset u, record u
+//	drop     stream u, at v, offset u
+//	attrs    stream u, at v, attributes b
 //
 //	config   bucket b, name b, content type b, media type b, flags 1,
 //	         ttl v, expires v, created v, [fork]
-//	fork     source u, offset u, record u, bucket b, name b, flags 1, [request offset u], sub u, ttl v, expires v
+//	fork     source u, offset u, record u, bucket b, name b, flags 1, [request offset u], sub u,
+//	         ttl v, expires v, first u, first record u
 //	producer id b, epoch u, seq u
 //	ends     count u, then as many distances u, each at least 1
 //
@@ -32,9 +37,11 @@ const (
 	flagProducer = 1 << 1
 	flagSeq      = 1 << 2
 	flagEnds     = 1 << 3
-	flagsKnown   = 1<<4 - 1
+	flagAttrs    = 1 << 4 // create only
+	flagsKnown   = 1<<5 - 1
 
 	flagExpired = 1 << 0
+	flagTrim    = 1 << 0
 
 	configJSON  = 1 << 0
 	configFork  = 1 << 1
@@ -62,6 +69,15 @@ func (r *Record) AppendHead(dst []byte) []byte {
 	case TypePin, TypeUnpin:
 		dst = bin.AppendUvarint(dst, uint64(r.ForkID))
 		return bin.AppendUvarint(dst, uint64(r.ForkOffset))
+	case TypeSnapshot:
+		return r.Snapshot.append(append(dst, bit(r.Trim, flagTrim)))
+	case TypeTrim:
+		dst = bin.AppendUvarint(dst, uint64(r.Offset))
+		return bin.AppendUvarint(dst, r.Ordinal)
+	case TypeDrop:
+		return bin.AppendUvarint(dst, uint64(r.Offset))
+	case TypeAttrs:
+		return bin.AppendBytes(dst, r.Attrs)
 	}
 	return dst
 }
@@ -69,7 +85,7 @@ func (r *Record) AppendHead(dst []byte) []byte {
 func (r *Record) appendWrite(dst []byte) []byte {
 	many := len(r.Ends) > 1
 	dst = append(dst, bit(r.Close, flagClose)|bit(r.Producer.Set, flagProducer)|bit(r.HasSeq, flagSeq)|
-		bit(many, flagEnds))
+		bit(many, flagEnds)|bit(r.Attrs != nil, flagAttrs))
 	if r.Type == TypeCreate {
 		dst = r.Config.append(dst)
 	}
@@ -81,6 +97,9 @@ func (r *Record) appendWrite(dst []byte) []byte {
 	}
 	if r.HasSeq {
 		dst = bin.AppendBytes(dst, r.Seq)
+	}
+	if r.Attrs != nil {
+		dst = bin.AppendBytes(dst, r.Attrs)
 	}
 	if many {
 		dst = bin.AppendUvarint(dst, uint64(len(r.Ends)))
@@ -122,6 +141,8 @@ func (c *Config) append(dst []byte) []byte {
 		dst = bin.AppendUvarint(dst, f.Sub)
 		dst = bin.AppendVarint(dst, f.TTL)
 		dst = bin.AppendVarint(dst, int64(f.ExpiresAt))
+		dst = bin.AppendUvarint(dst, uint64(f.First))
+		dst = bin.AppendUvarint(dst, f.FirstRecord)
 	}
 	return dst
 }
@@ -153,6 +174,18 @@ func (r *Record) Decode(typ Type, head, body []byte) error {
 	case TypePin, TypeUnpin:
 		r.ForkID = base.StreamID(d.Uvarint())
 		r.ForkOffset = base.Offset(d.Uvarint())
+	case TypeSnapshot:
+		f := d.U8()
+		if f&^flagTrim != 0 {
+			return fmt.Errorf("unknown flags %#x", f)
+		}
+		r.Trim, r.Snapshot = f&flagTrim != 0, decodeSnapshot(d)
+	case TypeTrim:
+		r.Offset, r.Ordinal = base.Offset(d.Uvarint()), d.Uvarint()
+	case TypeDrop:
+		r.Offset = base.Offset(d.Uvarint())
+	case TypeAttrs:
+		r.Attrs = d.Bytes(MaxAttrs)
 	default:
 		return fmt.Errorf("unknown record type %d", typ)
 	}
@@ -175,8 +208,11 @@ func (r *Record) decodeWrite(d *bin.Decoder) {
 	if f&flagSeq != 0 {
 		r.Seq, r.HasSeq = d.Bytes(MaxStreamSeq), true
 	}
+	if f&flagAttrs != 0 {
+		r.Attrs = d.Bytes(MaxAttrs)
+	}
 	switch {
-	case f&^flagsKnown != 0:
+	case f&^flagsKnown != 0 || f&flagAttrs != 0 && r.Type != TypeCreate:
 		r.Type = 0 // check refuses it
 	case f&flagEnds != 0:
 		r.decodeEnds(d)
@@ -220,6 +256,8 @@ func (r *Record) check(body []byte) error {
 		return fmt.Errorf("create record with an impossible configuration")
 	case (r.Producer.Set || r.Type == TypeForget) && len(r.Producer.ID) == 0:
 		return fmt.Errorf("record of type %d with a producer without an id", r.Type)
+	case r.Snapshot != nil && r.Snapshot.Size < 0:
+		return fmt.Errorf("snapshot of %d bytes", r.Snapshot.Size)
 	case (r.Type == TypePin || r.Type == TypeUnpin) && r.ForkID == 0:
 		return fmt.Errorf("record of type %d names no fork", r.Type)
 	}
@@ -248,6 +286,7 @@ func decodeConfig(d *bin.Decoder) *Config {
 		}
 		k.Sub = d.Uvarint()
 		k.TTL, k.ExpiresAt = d.Varint(), base.Millis(d.Varint())
+		k.First, k.FirstRecord = base.Offset(d.Uvarint()), d.Uvarint()
 		c.Fork = k
 		if g&^forkKnown != 0 || k.Source == 0 {
 			return nil

@@ -41,7 +41,8 @@ func FuzzRows(f *testing.F) {
 		}
 	}
 	f.Fuzz(func(t *testing.T, key, value []byte) {
-		kind, fork, producer, err := ParseKey(key)
+		parsed, err := ParseKey(key)
+		kind, fork, producer := parsed.Kind, parsed.Fork, parsed.Producer
 		if err != nil {
 			return
 		}

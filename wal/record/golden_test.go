@@ -53,7 +53,8 @@ func ofKey(name string, key []byte, kind RowKind, fork base.StreamID, producer s
 		"key " + name,
 		func() (Type, []byte, []byte) { return 0, key, nil },
 		func(_ Type, b, _ []byte) (any, any, error) {
-			k, f, p, err := ParseKey(b)
+			key, err := ParseKey(b)
+			k, f, p := key.Kind, key.Fork, key.Producer
 			return parsed{k, f, string(p)}, parsed{kind, fork, producer}, err
 		},
 	}

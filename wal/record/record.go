@@ -17,6 +17,11 @@ const (
 	TypeUnpin  Type = 6 // and lets them go
 	TypeForget Type = 7 // an idle producer makes room for another
 	TypeMark   Type = 8 // nothing: the log has gone on in a new file
+
+	TypeSnapshot Type = 9  // a snapshot was published
+	TypeTrim     Type = 10 // what lies below an offset is not needed any more
+	TypeDrop     Type = 11 // a replaced snapshot has had its time
+	TypeAttrs    Type = 12 // the attributes were replaced
 )
 
 // Limits of what a record may hold, in bytes. A decoder refuses more.
@@ -28,6 +33,7 @@ const (
 	MaxStreamSeq   = 8 << 10
 	MaxBody        = 1 << 30
 	MaxMessages    = 1 << 28
+	MaxAttrs       = 16 << 10
 )
 
 // Record is one operation, decided: all that Apply needs. Which fields mean
@@ -56,6 +62,29 @@ type Record struct {
 	// TypePin and TypeUnpin.
 	ForkID     base.StreamID
 	ForkOffset base.Offset
+
+	// TypeSnapshot; Trim: what lies below it goes.
+	Snapshot *Snapshot
+	Trim     bool
+
+	// TypeTrim: the first byte that stays (Offset) and its message.
+	// TypeDrop: the offset of a replaced snapshot (Offset).
+	Ordinal uint64
+
+	// TypeAttrs, and TypeCreate when the request brought some; nil: none.
+	Attrs []byte
+}
+
+// Snapshot is the state of an application at an offset of its stream, published by
+// the application; its bytes are a blob. Immutable.
+type Snapshot struct {
+	Offset      base.Offset // it stands for everything below
+	Record      uint64      // and for all messages below
+	Digest      [32]byte    // SHA-256 of the blob
+	Size        int64       // bytes
+	ContentType string
+	At          base.Millis // when it was published
+	Replaced    base.Millis // when another took its place; 0: it is the current one
 }
 
 // Producer is the tuple that makes a write idempotent (PROTOCOL.md §5.2.1).
@@ -77,6 +106,8 @@ type Fork struct {
 	Sub          uint64
 	TTL          int64 // what the source had to pass on, seconds; negative: none
 	ExpiresAt    base.Millis
+	First        base.Offset // what the source had retained then
+	FirstRecord  uint64
 }
 
 // Config is what a stream is made as; it never changes.

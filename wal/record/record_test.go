@@ -153,12 +153,12 @@ func TestRowsRoundTrip(t *testing.T) {
 			t.Fatalf("got %d, %v, want %d", got, err, off)
 		}
 		id := r.bytes(1, MaxProducerID)
-		if kind, _, got, err := ParseKey(AppendProducerKey(nil, id)); err != nil || kind != RowProducer || !bytes.Equal(got, id) {
-			t.Fatalf("key of producer %q: %d %q %v", id, kind, got, err)
+		if k, err := ParseKey(AppendProducerKey(nil, id)); err != nil || k.Kind != RowProducer || !bytes.Equal(k.Producer, id) {
+			t.Fatalf("key of producer %q: %+v %v", id, k, err)
 		}
 		fork := base.StreamID(r.uint() | 1)
-		if kind, got, _, err := ParseKey(AppendPinKey(nil, fork)); err != nil || kind != RowPin || got != fork {
-			t.Fatalf("key of pin %d: %d %d %v", fork, kind, got, err)
+		if k, err := ParseKey(AppendPinKey(nil, fork)); err != nil || k.Kind != RowPin || k.Fork != fork {
+			t.Fatalf("key of pin %d: %+v %v", fork, k, err)
 		}
 	}
 }
@@ -169,7 +169,8 @@ func TestKeysAscend(t *testing.T) {
 		AppendProducerKey(nil, []byte("a")), AppendProducerKey(nil, []byte("aa")), AppendProducerKey(nil, []byte{0xff}), StateKey}
 	last := RowKind(0)
 	for i, k := range keys {
-		kind, _, _, err := ParseKey(k)
+		parsed, err := ParseKey(k)
+		kind := parsed.Kind
 		if err != nil || kind < last || i > 0 && bytes.Compare(keys[i-1], k) >= 0 {
 			t.Errorf("key %q (kind %d, %v) does not follow", k, kind, err)
 		}
@@ -253,7 +254,7 @@ func TestDecodeRefuses(t *testing.T) {
 		head := build(1, 0, f, "", "", "", "", configFlags, 1, 0, 0)
 		return append(append(head, build(fork...)...), 0)
 	}
-	aFork := func(source int, f byte) []any { return []any{source, 0, 0, "", "", f, 0, 1, 0} }
+	aFork := func(source int, f byte) []any { return []any{source, 0, 0, "", "", f, 0, 1, 0, 0, 0} }
 	if err := new(Record).Decode(TypeCreate, create(0, configFork, aFork(1, 0)...), nil); err != nil {
 		t.Fatalf("the record that the others are made of: %v", err)
 	}
@@ -308,7 +309,7 @@ func TestRowsRefuse(t *testing.T) {
 	state := func(b []byte) error { _, err := DecodeState(b); return err }
 	producer := func(b []byte) error { _, err := DecodeProducer(b); return err }
 	config := func(b []byte) error { _, err := DecodeConfig(b); return err }
-	key := func(b []byte) error { _, _, _, err := ParseKey(b); return err }
+	key := func(b []byte) error { _, err := ParseKey(b); return err }
 	for _, c := range []struct {
 		name   string
 		decode func([]byte) error

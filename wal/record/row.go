@@ -11,8 +11,10 @@ import (
 // A stream's state is rows: key and value. A segment holds the rows that its
 // generation changed; of one key the row with the highest LSN holds.
 //
+//	"a"        attributes: the JSON as it is
 //	"c"        config, once
 //	"f" fork 8 (big endian)   a pin: offset u
+//	"n" offset 8 (big endian) a snapshot: its record, then at v, replaced v
 //	"p" id     a producer: epoch u, seq u, start u, end u, start record u, end record u, at v
 //	"s"        state: flags 1, next u, first u, next record u, first record u, last write v, touched v,
 //	           [seq b], [closed by b, epoch u, seq u]
@@ -20,8 +22,10 @@ import (
 // A removed row "s" is the tombstone of the whole stream: every row of the
 // stream below its LSN is void.
 const (
+	keyAttrs    = 'a'
 	keyConfig   = 'c'
 	keyPin      = 'f'
+	keySnapshot = 'n'
 	keyProducer = 'p'
 	keyState    = 's'
 
@@ -37,14 +41,25 @@ type RowKind uint8
 
 // The kinds of rows, in the order of their keys.
 const (
-	RowConfig RowKind = iota + 1
+	RowAttrs RowKind = iota + 1
+	RowConfig
 	RowPin
+	RowSnapshot
 	RowProducer
 	RowState
 )
 
+// Key is the key of a row, taken apart.
+type Key struct {
+	Kind     RowKind
+	Fork     base.StreamID // RowPin
+	Offset   base.Offset   // RowSnapshot
+	Producer []byte        // RowProducer; aliases the key
+}
+
 // Keys of the rows of which a stream has one. They must not be changed.
 var (
+	AttrsKey  = []byte{keyAttrs}
 	ConfigKey = []byte{keyConfig}
 	StateKey  = []byte{keyState}
 )
@@ -54,26 +69,34 @@ func AppendPinKey(dst []byte, fork base.StreamID) []byte {
 	return binary.BigEndian.AppendUint64(append(dst, keyPin), uint64(fork))
 }
 
+// AppendSnapshotKey appends the key of a snapshot.
+func AppendSnapshotKey(dst []byte, at base.Offset) []byte {
+	return binary.BigEndian.AppendUint64(append(dst, keySnapshot), uint64(at))
+}
+
 // AppendProducerKey appends the key of a producer.
 func AppendProducerKey(dst, id []byte) []byte {
 	return append(append(dst, keyProducer), id...)
 }
 
-// ParseKey tells what a key is about: for a pin the fork, for a producer its id.
-func ParseKey(key []byte) (kind RowKind, fork base.StreamID, producer []byte, err error) {
+// ParseKey takes a key apart.
+func ParseKey(key []byte) (Key, error) {
+	number := func() uint64 { return binary.BigEndian.Uint64(key[1:]) }
 	switch {
+	case len(key) == 1 && key[0] == keyAttrs:
+		return Key{Kind: RowAttrs}, nil
 	case len(key) == 1 && key[0] == keyConfig:
-		return RowConfig, 0, nil, nil
+		return Key{Kind: RowConfig}, nil
 	case len(key) == 1 && key[0] == keyState:
-		return RowState, 0, nil, nil
-	case len(key) == 9 && key[0] == keyPin:
-		if fork = base.StreamID(binary.BigEndian.Uint64(key[1:])); fork != 0 {
-			return RowPin, fork, nil, nil
-		}
+		return Key{Kind: RowState}, nil
+	case len(key) == 9 && key[0] == keyPin && number() != 0:
+		return Key{Kind: RowPin, Fork: base.StreamID(number())}, nil
+	case len(key) == 9 && key[0] == keySnapshot:
+		return Key{Kind: RowSnapshot, Offset: base.Offset(number())}, nil
 	case len(key) > 1 && len(key) <= 1+MaxProducerID && key[0] == keyProducer:
-		return RowProducer, 0, key[1:], nil
+		return Key{Kind: RowProducer, Producer: key[1:]}, nil
 	}
-	return 0, 0, nil, fmt.Errorf("unknown row key %.32q", key)
+	return Key{}, fmt.Errorf("unknown row key %.32q", key)
 }
 
 // AppendRow appends the value of a stream's row "c".
