@@ -3,10 +3,12 @@ package engine
 import (
 	"errors"
 	"io"
+	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/snakream/snakream/engine/blob"
 	"github.com/snakream/snakream/engine/core"
 	"github.com/snakream/snakream/engine/memtable"
 	"github.com/snakream/snakream/internal/base"
@@ -20,6 +22,7 @@ type Engine struct {
 	id     identity
 	lock   io.Closer
 	shards []*shard
+	blobs  *blob.Store
 	pool   memtable.Pool
 	types  interner
 
@@ -89,6 +92,7 @@ func Open(dir string, o Options) (*Engine, error) {
 func newShard(e *Engine, n int) *shard {
 	s := &shard{e: e, n: n, jobs: make(chan *batch, 1)}
 	s.byID = map[base.StreamID]*Stream{}
+	s.present, s.freezes = map[string]int64{}, map[base.StreamID]int{}
 	s.settings = core.Settings{
 		MaxProducers: e.opts.MaxProducers,
 		ProducerIdle: base.Millis(idleMillis(e.opts.ProducerIdle)),
@@ -115,6 +119,10 @@ func (e *Engine) ringHost(n int) {
 	case e.rings[n] <- struct{}{}:
 	default:
 	}
+}
+
+func (e *Engine) path(elem ...string) string {
+	return filepath.Join(append([]string{e.dir}, elem...)...)
 }
 
 // Turn runs one turn of a shard, because Options.Ring asked for it.
@@ -196,6 +204,9 @@ func (e *Engine) abandon() error {
 	for _, s := range e.shards {
 		errs = append(errs, s.close())
 	}
+	if e.blobs != nil {
+		errs = append(errs, e.blobs.Close())
+	}
 	return errors.Join(append(errs, e.lock.Close())...)
 }
 
@@ -231,6 +242,7 @@ func (e *Engine) watchDisk() {
 		select {
 		case <-t.C:
 			e.checkDisk()
+			e.tendBlobs()
 		case <-e.quit:
 			return
 		}

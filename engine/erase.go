@@ -58,11 +58,14 @@ func (s *shard) mark() {
 	s.end = manifest.Position{LSN: lsn, Batch: s.cur.log.Position().Batch}
 }
 
-// endedStream is a stream of which nothing is needed any more.
+// endedStream is a stream of which not everything is needed any more.
 type endedStream struct {
 	at      base.Millis
-	counted bool // what segments hold of it is in keeper.dead
+	below   base.Offset // bytes below are not needed; allBytes when the stream has gone
+	counted base.Offset // what segments hold below this is in keeper.dead
 }
+
+const allBytes = base.Offset(1<<64 - 1)
 
 // deadBytes is what a segment holds of streams that have gone.
 type deadBytes struct {
@@ -73,16 +76,31 @@ type deadBytes struct {
 // gone notes that nothing of a stream is needed any more. Any goroutine.
 func (k *keeper) gone(id base.StreamID, at base.Millis) {
 	k.mu.Lock()
-	k.ended[id] = endedStream{at: at}
-	k.fresh = append(k.fresh, id)
+	k.end(id, allBytes, at)
 	k.mu.Unlock()
 }
 
-func (k *keeper) isGone(id base.StreamID) bool {
+// trimmed notes that what a stream holds below an offset, where a message begins, is
+// not needed any more. Any goroutine.
+func (k *keeper) trimmed(id base.StreamID, below base.Offset, at base.Millis) {
+	k.mu.Lock()
+	if below > k.ended[id].below {
+		k.end(id, below, at)
+	}
+	k.mu.Unlock()
+}
+
+func (k *keeper) end(id base.StreamID, below base.Offset, at base.Millis) {
+	k.ended[id] = endedStream{at: at, below: below, counted: k.ended[id].counted}
+	k.fresh = append(k.fresh, id)
+}
+
+// floor returns the offset below which nothing of a stream is needed; allBytes when
+// it has gone.
+func (k *keeper) floor(id base.StreamID) base.Offset {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	_, ok := k.ended[id]
-	return ok
+	return k.ended[id].below
 }
 
 // forget drops streams of which no trace is left.
@@ -105,13 +123,13 @@ func (k *keeper) countDead() {
 		k.mu.Lock()
 		e, ok := k.ended[id]
 		if ok {
-			k.ended[id] = endedStream{at: e.at, counted: true}
+			k.ended[id] = endedStream{at: e.at, below: e.below, counted: e.below}
 		}
 		k.mu.Unlock()
 		if ok {
 			k.tree.Ascend(id, 0, func(x base.Extent) bool {
-				k.addDead(x, e.at)
-				return true
+				k.addDead(x, e.counted, e.below, e.at)
+				return x.End < e.below
 			})
 		}
 	}
@@ -123,12 +141,15 @@ func (k *keeper) countNew(x base.Extent) {
 	k.mu.Lock()
 	e := k.ended[x.Stream]
 	k.mu.Unlock()
-	if e.counted {
-		k.addDead(x, e.at)
-	}
+	k.addDead(x, 0, e.counted, e.at)
 }
 
-func (k *keeper) addDead(x base.Extent, at base.Millis) {
+// addDead counts the part of an extent that lies in [from, below).
+func (k *keeper) addDead(x base.Extent, from, below base.Offset, at base.Millis) {
+	x.Start, x.End = max(x.Start, from), min(x.End, below)
+	if x.Start >= x.End {
+		return
+	}
 	d := k.dead[x.Segment]
 	if d.n == 0 || at < d.since {
 		d.since = at

@@ -74,6 +74,10 @@ func (k *keeper) flushOnce(f frozen) error {
 	if err != nil {
 		return err
 	}
+	if err := k.s.e.syncBlobs(); err != nil {
+		k.uninstall(refs)
+		return err
+	}
 	e := manifest.Edit{Low: &f.low}
 	for _, r := range refs {
 		e.Add = append(e.Add, describe(r, 0, uint64(f.low.LSN)))
@@ -139,7 +143,8 @@ func (k *keeper) writeGeneration(entries []*memtable.Entry, kind uint8, hint int
 				return 0, err
 			}
 		}
-		if err := writeEntry(w, en, en.Dead() || k.isGone(en.ID())); err != nil {
+		end, _ := en.End()
+		if err := writeEntry(w, en, en.Dead() || k.floor(en.ID()) >= end); err != nil {
 			w.Abort()
 			return 0, err
 		}

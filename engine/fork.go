@@ -83,6 +83,7 @@ func (e *Engine) fork(ev core.Event) (core.Answer, error) {
 	if err := e.doAt(home, pin); err != nil || !pin.Answer.Code.OK() {
 		return core.Answer{Code: pin.Answer.Code}, err
 	}
+	f.First, f.FirstRecord = pin.Answer.First, pin.Answer.FirstRecord // as of the pin
 	o.Event.Stream, spec.Resolved = id, f
 	if spec.InheritType {
 		o.Event.ContentType, o.Event.MediaType, o.Event.JSON = view.ContentType, []byte(view.MediaType), view.JSON

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/snakream/snakream/engine/blob"
 	"github.com/snakream/snakream/engine/manifest"
 	"github.com/snakream/snakream/internal/base"
 	"github.com/snakream/snakream/internal/bin"
@@ -157,6 +158,9 @@ func makeDirectory(dir string, o *Options) (identity, error) {
 		if err := makeShard(filepath.Join(dir, fmt.Sprintf("shard-%02d", n)), o); err != nil {
 			return id, err
 		}
+	}
+	if err := blob.Create(o.FS, filepath.Join(dir, "blobs")); err != nil {
+		return id, err
 	}
 	tmp := filepath.Join(dir, identityNew)
 	f, err := o.FS.OpenAppend(tmp)

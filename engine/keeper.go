@@ -54,6 +54,8 @@ type keeper struct {
 	fresh []base.StreamID               // those of them that countDead has yet to look at
 	more  bool                          // ids are running out
 
+	replaced []replaced // snapshots that are to be dropped, in time; guarded by mu
+
 	kick   chan struct{} // capacity 1
 	quit   chan struct{}
 	merges chan mergeJob

@@ -352,10 +352,10 @@ func (m *merge) stream(id base.StreamID, parts []part) error {
 	if err := m.room(); err != nil {
 		return err
 	}
-	if tomb || m.k.isGone(id) {
+	if floor := m.k.floor(id); tomb || floor == allBytes {
 		err = m.w.Begin(id, 0, 0)
 	} else {
-		err = m.bytes(id, parts)
+		err = m.bytes(id, parts, floor)
 	}
 	for i := 0; err == nil && i < len(rows); i++ {
 		err = m.w.Row(rows[i])
@@ -421,32 +421,61 @@ func (m *merge) room() error {
 }
 
 // bytes copies a stream's bytes and message ends from all parts that have some.
-func (m *merge) bytes(id base.StreamID, parts []part) error {
-	parts = slices.DeleteFunc(slices.Clone(parts), func(p part) bool { return p.st.Extent.End == p.st.Extent.Start })
+func (m *merge) bytes(id base.StreamID, parts []part, floor base.Offset) error {
+	parts = slices.DeleteFunc(slices.Clone(parts), func(p part) bool {
+		x := p.st.Extent
+		return x.End == x.Start || x.End <= floor
+	})
 	if len(parts) == 0 {
 		return m.w.Begin(id, 0, 0)
 	}
-	first := parts[0].st.Extent
-	if err := m.w.Begin(id, first.Start, first.FirstRecord); err != nil {
+	from, record, err := m.cut(parts[0], floor)
+	if err != nil {
 		return err
 	}
-	at := first.Start
+	if err := m.w.Begin(id, from, record); err != nil {
+		return err
+	}
+	at := parts[0].st.Extent.Start
 	for _, p := range parts {
 		x := p.st.Extent
 		if x.Start != at {
 			return fmt.Errorf("stream %d: segment %d begins at %d, the one before it ends at %d", id, x.Segment, x.Start, at)
 		}
 		at = x.End
-		if err := m.part(p); err != nil {
+		if err := m.part(p, max(from, x.Start)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (m *merge) part(p part) error {
+// cut returns where a stream's first part begins once what lies below floor is left
+// out: the offset and the ordinal of the message there.
+func (m *merge) cut(p part, floor base.Offset) (base.Offset, uint64, error) {
 	x := p.st.Extent
-	for off := x.Start; off < x.End; {
+	if floor <= x.Start {
+		return x.Start, x.FirstRecord, nil
+	}
+	b, err := p.ref.seg.Boundaries(p.st)
+	if err != nil {
+		m.blame(p.ref, err)
+		return 0, 0, err
+	}
+	record, exact, err := b.Locate(floor)
+	if err != nil {
+		m.blame(p.ref, err)
+		return 0, 0, err
+	}
+	if !exact {
+		return x.Start, x.FirstRecord, nil // no message begins there: keep all of it
+	}
+	return floor, record, nil
+}
+
+func (m *merge) part(p part, from base.Offset) error {
+	x := p.st.Extent
+	for off := from; off < x.End; {
 		n := min(int(x.End-off), maxStep)
 		var err error
 		if m.buf, err = p.ref.seg.AppendPayload(m.buf[:0], x.Pos+int64(off-x.Start), n); err != nil {
@@ -467,6 +496,9 @@ func (m *merge) part(p part) error {
 		if err != nil {
 			m.blame(p.ref, err)
 			return err
+		}
+		if end <= from {
+			continue
 		}
 		if err := m.w.Boundary(end); err != nil {
 			return err

@@ -63,12 +63,14 @@ func (e *Engine) Lookup(bucket, stream []byte) *Stream {
 
 const nameStripes = 64
 
-// nameTable maps names to places. The turn writes, everybody reads.
+// nameTable maps names to places, and keeps them in order for listings. The turn
+// writes, everybody reads.
 type nameTable struct {
 	stripes [nameStripes]struct {
 		mu sync.RWMutex
 		m  map[string]*Stream
 	}
+	order orderedNames
 }
 
 func stripeOf(key []byte) uint64 { return bin.Sum(key) % nameStripes }
@@ -93,6 +95,7 @@ func (t *nameTable) place(sh *shard, key []byte) *Stream {
 	}
 	s.m[st.key] = st
 	s.mu.Unlock()
+	t.order.insert(st)
 	return st
 }
 
@@ -101,10 +104,14 @@ func (t *nameTable) drop(st *Stream) {
 	key := []byte(st.key)
 	s := &t.stripes[stripeOf(key)]
 	s.mu.Lock()
-	if s.m[st.key] == st {
+	mine := s.m[st.key] == st
+	if mine {
 		delete(s.m, st.key)
 	}
 	s.mu.Unlock()
+	if mine {
+		t.order.remove(st)
+	}
 }
 
 // incarnation is what readers and the turn share about one incarnation of a

@@ -41,7 +41,13 @@ func (o *Op) bound() int64 {
 	if f := ev.Fork; f != nil {
 		head += 128 + len(f.Bucket) + len(f.Name)
 	}
-	n := wal.RecordBytes(head, 0) + companions
+	n := wal.RecordBytes(head+len(ev.Attrs), 0) + companions
+	switch ev.Op {
+	case core.OpFreeze:
+		n += freezeExpiries * expiryBytes
+	case core.OpSnapshot:
+		n += int64(len(ev.Snapshot.ContentType))
+	}
 	if ev.Op == core.OpAppend && ev.Producer.Set {
 		n += record.MaxProducerID
 	}
@@ -85,11 +91,10 @@ func (e *Engine) Submit(o *Op) error {
 	}
 	ev := &o.Event
 	if ev.Op == core.OpCreate {
-		if ev.Fork != nil && ev.Fork.Resolved == nil {
-			return e.submitFork(o)
+		if ev.Name != "" && !e.hasBucket(ev.Bucket) {
+			return e.submitInBucket(o)
 		}
-		var buf [256]byte
-		return e.shardOf(appendKey(buf[:0], ev.Bucket, ev.Name)).submit(o)
+		return e.submitCreate(o)
 	}
 	if o.Stream == nil {
 		o.Answer = core.Answer{Code: core.NotFound}

@@ -40,6 +40,8 @@ type Options struct {
 	MailboxOps    int           // operations waiting for a shard; default 65,536
 	EraseWithin   time.Duration // after which deleted bytes are gone from disk; default 1 h
 
+	SnapshotGrace time.Duration // for which a replaced snapshot stays readable; default 5 min
+
 	Now    func() time.Time // the wall clock; default time.Now
 	Logger *slog.Logger     // default slog.Default
 	// Registerer, when set, gets the engine's metrics.
@@ -95,6 +97,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.EraseWithin == 0 {
 		o.EraseWithin = time.Hour
+	}
+	if o.SnapshotGrace == 0 {
+		o.SnapshotGrace = 5 * time.Minute
 	}
 	if o.Now == nil {
 		o.Now = time.Now

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io/fs"
 	"path/filepath"
 	"sync"
 
@@ -17,16 +18,26 @@ import (
 )
 
 // recover brings every shard back: manifest, segments and their rows, then the log
-// through the same apply as live records. Only when all of them stand are the chains
+// through the same apply as live records. Nothing is written before all shards have
+// read all of that and found no damage. Only when all of them stand are the chains
 // between them finished, views published and goroutines started.
 func (e *Engine) recover() error {
 	var wg sync.WaitGroup
 	errs := make([]error, len(e.shards))
+	g := &gate{left: len(e.shards), open: make(chan struct{})}
 	for i, s := range e.shards {
-		wg.Go(func() { errs[i] = s.recover() })
+		wg.Go(func() {
+			errs[i] = s.recover(g)
+			if errors.Is(errs[i], errElsewhere) {
+				errs[i] = nil // the other shard says why
+			}
+		})
 	}
 	wg.Wait()
 	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	if err := e.openBlobs(); err != nil {
 		return err
 	}
 	var loose []upkeep
@@ -46,7 +57,49 @@ func (e *Engine) recover() error {
 	return nil
 }
 
-func (s *shard) recover() error {
+// gate is passed by all shards or none, when each has read what it holds.
+type gate struct {
+	mu   sync.Mutex
+	left int // shards that have not arrived
+	shut bool
+	open chan struct{} // closed when all have
+}
+
+var errElsewhere = errors.New("another shard does not recover")
+
+// arrive tells the others how it went and returns an error if one of them failed.
+func (g *gate) arrive(err error) error {
+	g.mu.Lock()
+	g.shut = g.shut || err != nil
+	if g.left--; g.left == 0 {
+		close(g.open)
+	}
+	g.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	<-g.open
+	if g.shut {
+		return errElsewhere
+	}
+	return nil
+}
+
+func (s *shard) recover(g *gate) error {
+	if err := s.load(); err != nil {
+		return g.arrive(err)
+	}
+	if err := s.replay(g); err != nil {
+		return err
+	}
+	clone := s.keep.tree.Clone()
+	s.swapReads(func(next *readState) { next.tree = clone })
+	s.unknownDead()
+	return s.startIDs()
+}
+
+// load reads manifest, segments and rows, and changes nothing.
+func (s *shard) load() error {
 	s.recovering = true
 	k := &keeper{
 		s: s, tree: index.New(), ended: map[base.StreamID]endedStream{},
@@ -54,7 +107,7 @@ func (s *shard) recover() error {
 	}
 	s.keep = k
 	var err error
-	if k.man, k.state, err = manifest.Open(s.e.opts.FS, s.path()); err != nil {
+	if k.state, err = manifest.Read(s.e.opts.FS, s.path()); err != nil {
 		return err
 	}
 	s.nextSeg = k.state.NextSegment
@@ -72,35 +125,41 @@ func (s *shard) recover() error {
 			next.segs[r.seg.ID()] = r
 		}
 	})
-	if err := s.restoreRows(refs); err != nil {
-		return err
-	}
 	s.end = k.state.Low
-	if err := s.replay(); err != nil {
-		return err
-	}
-	clone := k.tree.Clone()
-	s.swapReads(func(next *readState) { next.tree = clone })
-	s.unknownDead()
-	return s.startIDs()
+	return s.restoreRows(refs)
 }
 
-// openSegments opens what the manifest names and removes what it doesn't: outputs
-// of flushes and merges that were never entered.
+// openSegments opens what the manifest names.
 func (s *shard) openSegments() ([]*segmentRef, error) {
-	fs := s.e.opts.FS
 	var refs []*segmentRef
 	for id := range s.keep.state.Segments {
 		r, err := s.openSegment(id)
+		if errors.Is(err, fs.ErrNotExist) {
+			err = &base.CorruptionError{Path: s.segPath(id), Detail: "the manifest names it, and it is missing"}
+		}
 		if err != nil {
-			return nil, fmt.Errorf("segment %d, which the manifest names: %w", id, err)
+			for _, r := range refs {
+				r.refs.Add(1)
+				r.release()
+			}
+			return nil, err
 		}
 		refs = append(refs, r)
 		s.keep.index(r)
 	}
-	names, err := fs.List(s.path("seg"))
+	return refs, nil
+}
+
+// takeOver opens the manifest for edits and removes the segments that it doesn't
+// name: outputs of flushes and merges that were never entered.
+func (s *shard) takeOver() (err error) {
+	fsys := s.e.opts.FS
+	if s.keep.man, s.keep.state, err = manifest.Open(fsys, s.path()); err != nil {
+		return err
+	}
+	names, err := fsys.List(s.path("seg"))
 	if err != nil {
-		return nil, err
+		return err
 	}
 	for _, n := range names {
 		var id base.SegmentID
@@ -112,11 +171,11 @@ func (s *shard) openSegments() ([]*segmentRef, error) {
 			s.e.opts.Logger.Warn("a file that no reservation accounts for is left alone", "path", s.path("seg", n))
 			continue
 		}
-		if err := fs.Remove(s.path("seg", n)); err != nil {
-			return nil, err
+		if err := fsys.Remove(s.path("seg", n)); err != nil {
+			return err
 		}
 	}
-	return refs, removeContents(s, s.path("tmp"))
+	return removeContents(s, s.path("tmp"))
 }
 
 func removeContents(s *shard, dir string) error {
@@ -268,16 +327,28 @@ func restoreRow(h *core.Head, key, value []byte) error {
 	return nil
 }
 
-// replay applies the log's records above low-water and opens it for new ones.
-func (s *shard) replay() error {
+// replay applies the log's records above low-water, passes the gate, and opens
+// manifest and log for what is new.
+func (s *shard) replay(g *gate) error {
 	var rec record.Record
 	low := s.keep.state.Low
+	arrived := false
 	log, info, err := wal.Open(wal.Config{
 		FS: s.e.opts.FS, Dir: s.path("wal"), FileBytes: s.e.opts.WALFileBytes, Spares: 2, Ready: s.logReady,
 		Logf: func(f string, a ...any) { s.e.opts.Logger.Warn(fmt.Sprintf(f, a...), "shard", s.n) },
+		Before: func() error {
+			arrived = true
+			if err := g.arrive(nil); err != nil {
+				return err
+			}
+			return s.takeOver()
+		},
 	}, wal.Position{LSN: low.LSN, Batch: low.Batch}, func(r wal.Record) error {
 		return s.replayRecord(&rec, r)
 	})
+	if err != nil && !arrived {
+		return g.arrive(err)
+	}
 	if err != nil {
 		return err
 	}
@@ -348,6 +419,10 @@ func (s *shard) publishAll() {
 		view, recorded := st.newView()
 		if st.inc != nil {
 			st.inc.recorded.Store(recorded)
+		}
+		s.replaced(st, nil, view)
+		if f := st.floor(view.ID); f > 0 {
+			s.keep.trimmed(view.ID, f, s.e.now())
 		}
 		st.view.Store(view)
 	}

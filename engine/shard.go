@@ -22,6 +22,7 @@ import (
 type shard struct {
 	e     *Engine
 	n     int
+	live  liveCounts
 	log   *wal.Log
 	names nameTable
 
@@ -56,7 +57,9 @@ type shard struct {
 // turnState is what only the turn touches (and recovery, before there are turns).
 type turnState struct {
 	byID       map[base.StreamID]*Stream
-	now        base.Millis // of the last record: time never goes back
+	present    map[string]int64      // streams of each bucket, those that only forks keep included
+	freezes    map[base.StreamID]int // buckets that somebody is about to delete
+	now        base.Millis           // of the last record: time never goes back
 	active     *memtable.Table
 	wrote      base.Millis       // when the last batch with records was staged
 	walBytes   int64             // of the log since the active memtable began
@@ -88,7 +91,8 @@ type batch struct {
 	data    int64      // bytes of that
 	ops     []*Op      // answered after it
 	touched []touched
-	upkeep  []upkeep  // follow-ups in other shards
+	upkeep  []upkeep // follow-ups in other shards
+	blobs   blobChanges
 	since   time.Time // when the first of ops came
 }
 
@@ -98,7 +102,8 @@ type touched struct {
 	view     *View // nil: the name is free
 	recorded int64 // the deadline that a restart would find
 	id       base.StreamID
-	gone     bool // an incarnation ended
+	gone     bool        // an incarnation ended
+	floor    base.Offset // bytes below are not needed any more; 0: nothing to say
 }
 
 // upkeep is an operation that the engine asks of another shard, or of itself.
@@ -197,11 +202,15 @@ func (s *shard) publish(b *batch) {
 		if t.view != nil && t.view.inc != nil {
 			t.view.inc.recorded.Store(t.recorded)
 		}
-		t.st.view.Store(t.view)
+		s.replaced(t.st, t.st.view.Swap(t.view), t.view)
+		if t.floor > 0 {
+			s.keep.trimmed(t.id, t.floor, s.e.now())
+		}
 		if t.gone {
 			s.keep.gone(t.id, s.e.now())
 		}
 	}
+	s.blobsPublished(&b.blobs)
 	for i := range b.touched {
 		b.touched[i].st.wake()
 	}

@@ -179,6 +179,15 @@ func (s *shard) fit(ops []*Op) (n int, room int64) {
 
 // process decides one operation and, when that makes a record, logs and applies it.
 func (s *shard) process(o *Op) {
+	switch o.Event.Op {
+	case core.OpFreeze:
+		s.freezeBucket(o)
+		return
+	case core.OpThaw:
+		s.thawBucket(o.Event.Stream)
+		o.Answer = core.Answer{Code: core.Deleted}
+		return
+	}
 	st := s.find(o)
 	if s.cur.log != nil {
 		st = s.expireFirst(o, st)
@@ -193,6 +202,9 @@ func (s *shard) process(o *Op) {
 			h = st.head
 		}
 		s.env.State = s.stateBytes
+		if h == nil && o.Event.Op == core.OpCreate {
+			s.env.Bucket = s.bucketState(&o.Event)
+		}
 		if h == nil && o.Event.Op == core.OpCreate && !s.assignID(o) {
 			o.Answer = core.Answer{Code: core.Overloaded}
 			return
@@ -210,6 +222,9 @@ func (s *shard) process(o *Op) {
 			st = s.names.place(s, appendKey(s.keyBuf[:0], o.Event.Bucket, o.Event.Name))
 		}
 		s.log1(st, &o.rec, &o.Event, &o.head)
+		if o.rec.Type == record.TypeSnapshot {
+			s.e.blobs.Pin(o.rec.Snapshot.Digest) // the uploader's reference is there until the answer
+		}
 		if o.lineage != nil {
 			st.inc.lineage = o.lineage
 		}
@@ -304,6 +319,9 @@ func (s *shard) adopt(st *Stream, h *core.Head) {
 		st.inc = &incarnation{}
 	}
 	s.byID[h.ID] = st
+	if h.Name != "" {
+		s.present[h.Bucket]++
+	}
 	if c := uint64(h.ID) / uint64(len(s.e.shards)); s.recovering && c >= s.nextID.Load() {
 		s.nextID.Store(c + 1)
 	}
@@ -333,6 +351,9 @@ func (s *shard) remember(st *Stream, h *core.Head, rec *record.Record, lsn base.
 		s.rowBuf = record.AppendPinRow(s.rowBuf[:0], eff.PinOffset)
 		en.SetRow(s.keyBuf, lsn, s.rowBuf, eff.PinRemoved)
 	}
+	if len(eff.Snapshots) > 0 || eff.Dropped != nil || len(eff.Freed) > 0 || eff.Attrs != nil {
+		s.rememberExtra(en, lsn)
+	}
 	if eff.State {
 		s.rowBuf = h.State.AppendRow(s.rowBuf[:0])
 		en.SetRow(record.StateKey, lsn, s.rowBuf, false)
@@ -344,6 +365,11 @@ func (s *shard) bury(st *Stream, h *core.Head, eff *core.Effects) {
 	s.active.Entry(h.ID, kindOf(h.Fixed)).Bury(record.StateKey, s.end.LSN)
 	s.died(s.now)
 	delete(s.byID, h.ID)
+	if h.Name != "" {
+		if s.present[h.Bucket]--; s.present[h.Bucket] == 0 {
+			delete(s.present, h.Bucket)
+		}
+	}
 	st.head = nil
 	if s.recovering {
 		s.keep.gone(h.ID, s.now) // live, the batch's publication says so
@@ -373,6 +399,7 @@ func (s *shard) buildViews(b *batch) {
 	for i := range b.touched {
 		t := &b.touched[i]
 		t.view, t.recorded = t.st.newView()
+		t.floor = t.st.floor(t.id)
 	}
 	s.walBytes += b.bytes
 	s.wrote = s.now

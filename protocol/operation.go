@@ -263,6 +263,10 @@ func (op *Operation) finish(m method) {
 		op.finishEventID() // who takes up a broken event stream again needs no snapshot
 	case KindSnapshotPut, KindSnapshotGet, KindSnapshotDelete, KindRetention:
 		op.finishPosition()
+	case KindList:
+		if op.List.Limit == 0 {
+			op.List.Limit = MaxList
+		}
 	}
 	if m != methodGet {
 		op.Snapshot.Range = ByteRange{} // RFC 9110 defines it for GET alone

@@ -126,6 +126,13 @@ func FuzzParse(f *testing.F) {
 	for _, path := range []string{"/v1/stream/a", "/v1/stream/a/b%20c/%C3%A9", "/ds/b/a%2Fb", "/ds/b/%73treams", "/v1/stream/..%2f", "/v1/stream/__ds", "/v1/stream/a%00"} {
 		f.Add("GET", path, "offset=-1&live=sse", "Last-Event-ID", "7")
 	}
+	f.Add("PUT", "/ds/buck", "if-not-exists=true", "", "")
+	f.Add("GET", "/ds/buck/streams", "prefix=%C3&after=b&limit=1000", "", "")
+	f.Add("GET", "/ds/buck/s/snapshot/%30", "record=5", "Range", "bytes=0-5")
+	f.Add("PUT", "/ds/buck/s/retention/7", "", "Stream-Snapshot-Digest", "00")
+	f.Add("GET", "/v1/stream/x", "record=now&max_records=2&record_view=envelope", "Accept", "*/*")
+	f.Add("PUT", "/v1/stream/x", "", "Stream-Attrs", `{"title":"x"}`)
+	f.Add("POST", "/ds/buck/s/append-batch", "", "If-Match", `"a"`)
 	f.Add("PUT", "/v1/stream/x", "", "Stream-Forked-From", "/ds/a/b")
 	f.Add("POST", "/v1/stream/x", "", "Content-Type", `text/plain; a="\"b"`)
 	f.Add("GET", "/v1/stream/x", "max_bytes=1&timeout=99&cursor=%31", "Accept", "application/x-ndjson;q=0.5, */*;q=0.1")
@@ -133,6 +140,12 @@ func FuzzParse(f *testing.F) {
 		fields := []base.Field{{Name: []byte(name), Value: []byte(value)}}
 		op, again := new(Operation), new(Operation)
 		if Parse(&Request{Method: []byte(method), Path: []byte(path), Query: []byte(query), Fields: fields}, op) != nil || op.Kind == KindOptions {
+			return
+		}
+		if op.Stream == nil {
+			if p := Parse(&Request{Method: []byte("GET"), Path: appendBucketPath(nil, op.Bucket)}, again); p != nil || !bytes.Equal(op.Bucket, again.Bucket) || again.Stream != nil {
+				t.Fatalf("%q is the bucket %q, which became %q: %v", path, op.Bucket, again.Bucket, p)
+			}
 			return
 		}
 		for _, s := range []Surface{op.Surface, SurfaceDS} {
@@ -152,8 +165,11 @@ func FuzzParse(f *testing.F) {
 				t.Fatalf("type %q became %q, %v", op.ContentType, n, ok)
 			}
 		}
-		if r := op.Read; r.Timeout < 0 || r.Timeout > MaxTimeout || r.MaxBytes < 0 {
+		if r := op.Read; r.Timeout < 0 || r.Timeout > MaxTimeout || r.MaxBytes < 0 || r.Records.Max < 0 || r.Records.Set && r.Given && op.Fault == nil {
 			t.Fatalf("%+v", r)
+		}
+		if op.Kind == KindList && op.Fault == nil && (op.List.Limit < 1 || op.List.Limit > MaxList) {
+			t.Fatalf("%+v", op.List)
 		}
 	})
 }

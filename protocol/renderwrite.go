@@ -254,6 +254,9 @@ func (p *Problem) fromResult(op *Operation, res *WriteResult) {
 	case int(o) < len(refusals) && refusals[o].code != "":
 		p.set(refusals[o].code, "", refusals[o].detail)
 		p.Limit = res.Limit
+		if o == PreconditionFailed && res.Incarnation == 0 {
+			p.Detail = "If-Match asks for a stream that exists, and there is none at this path."
+		}
 		if (o == ContentTypeMismatch || o == ForkTypeMismatch) && res.ContentType != "" {
 			p.Field, p.Detail = "Content-Type", "The stream's content type is "+res.ContentType+"."
 		}

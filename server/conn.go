@@ -87,7 +87,7 @@ func (x *Exchange) served(a *active, rest []byte) (more, taken bool) {
 		x.act = nil
 	}
 	if x.st == stHandling && !x.promised && !x.dead {
-		x.t.cfg.Logger.Error("a request was not answered", "target", string(a.req.Target))
+		x.t.cfg.Logger.Error("a request was not answered", "path", string(a.req.Path)) // a query may hold a secret
 		x.refuse(http.StatusInternalServerError, codeInternal, "The request was not answered.")
 	}
 	if x.st == stIdle && !x.dead {

@@ -55,6 +55,10 @@ type Config struct {
 	// block. May be nil.
 	Ready func()
 
+	// Before, if not nil, is called by Open when the log has been read and is sound,
+	// before anything is written. Its error ends Open and comes back as it is.
+	Before func() error
+
 	// Salt returns random numbers; nil is a cryptographic source. Only tests need
 	// another one.
 	Salt func() uint64

@@ -145,6 +145,11 @@ func (r *recovery) recover(spares []string) error {
 		return err
 	}
 	cfg := &r.log.cfg
+	if cfg.Before != nil {
+		if err := cfg.Before(); err != nil {
+			return err
+		}
+	}
 	if r.torn > 0 {
 		cfg.Logf("wal: %s: dropped at least %d records of a batch that was never synced, after batch %d, LSN %d",
 			cfg.Dir, r.torn, r.end.Batch, r.end.LSN)

@@ -62,9 +62,6 @@ type daemon struct {
 	failed chan error // what ends the process; its goroutines end with the process
 }
 
-// errUsage marks an error that the settings cause.
-var errUsage = errors.New("wrong setting")
-
 // start brings everything up: first the admin listener, which tells that the data
 // directory is being recovered, last the API.
 func (d *daemon) start() error {
@@ -100,7 +97,7 @@ func (d *daemon) start() error {
 		return err
 	}
 	d.log.Info("serving", "version", versionName(), "listen", api.Addr().String(), "admin_listen", ln.Addr().String(),
-		"data_dir", d.DataDir, "shards", d.engine.Shards(), "recovery", time.Since(began).Round(time.Millisecond))
+		"data_dir", d.DataDir, "shards", d.engine.Shards(), "recovery_seconds", time.Since(began).Round(time.Millisecond).Seconds())
 	go func() { d.report(d.server.Serve(api)) }()
 	return nil
 }
@@ -131,7 +128,7 @@ func (d *daemon) wait(signals <-chan os.Signal) int {
 		d.log.Error("stopping at once", "error", err)
 		return exitFailure
 	case s := <-signals:
-		d.log.Info("draining", "signal", s.String(), "timeout", d.Drain)
+		d.log.Info("draining", "signal", s.String(), "timeout", d.Drain.String())
 	}
 	done := make(chan error, 1)
 	go func() { done <- d.stop() }()

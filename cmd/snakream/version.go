@@ -30,19 +30,17 @@ func versionName() string {
 		return "unknown"
 	}
 	name, changed := info.Main.Version, ""
+	if name != "" && name != "(devel)" {
+		return name
+	}
+	name = "devel"
 	for _, s := range info.Settings {
 		switch {
-		case s.Key == "vcs.revision" && len(s.Value) >= 12 && (name == "" || name == "(devel)"):
+		case s.Key == "vcs.revision" && len(s.Value) >= 12:
 			name = s.Value[:12]
 		case s.Key == "vcs.modified" && s.Value == "true":
 			changed = "+changes"
 		}
-	}
-	if name == "" {
-		return "devel"
-	}
-	if name == info.Main.Version {
-		return name
 	}
 	return name + changed
 }

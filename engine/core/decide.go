@@ -331,7 +331,7 @@ func decideCreate(h *Head, ev *Event, env *Env, rec *record.Record, a *Answer) b
 		return a.refuse(Exists)
 	}
 	switch {
-	case env.Bucket == BucketAbsent:
+	case env.Bucket == BucketAbsent && ev.Bucketed:
 		return a.refuse(BucketNotFound)
 	case ev.HasIncarnation:
 		return a.refuse(NotFound)
@@ -339,7 +339,7 @@ func decideCreate(h *Head, ev *Event, env *Env, rec *record.Record, a *Answer) b
 		return a.refuse(HeaderFault)
 	case len(ev.IfMatch) > 0:
 		return a.refuse(PreconditionFailed) // there is nothing to match
-	case env.Bucket == BucketFrozen:
+	case env.Bucket != BucketOpen: // absent, it was deleted since it was made for this stream
 		return a.refuse(BucketClosing)
 	case ev.Fork != nil && ev.Fork.Resolved == nil:
 		return a.refuse(NeedsSource)

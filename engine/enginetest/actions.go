@@ -401,6 +401,9 @@ func (w *World) read(st *stream) {
 // renew lets a read count as a use, as a server does. It is false when the stream
 // has expired.
 func (w *World) renew(st *stream, place *engine.Stream, v *engine.View, s *state, now base.Millis) bool {
+	w.mu.Lock()
+	s.maybe(now)
+	w.mu.Unlock()
 	switch place.Renew(v) {
 	case engine.MustExpire:
 		w.fail(fmt.Errorf("%s has expired unnoticed", st.name))

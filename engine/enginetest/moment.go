@@ -29,7 +29,7 @@ type bound struct {
 	states []*state
 	last   *state      // the newest before the files were taken, …
 	before base.Millis // … its deadline then …
-	after  base.Millis // … and after
+	after  base.Millis // … and after, at most
 }
 
 // hook takes a Moment at random.
@@ -63,7 +63,7 @@ func (w *World) moment(files func() *vfstest.MemFS) *Moment {
 	for i := range m.bounds {
 		b := &m.bounds[i]
 		b.states = b.st.states[lo[i]:len(b.st.states):len(b.st.states)]
-		b.after = b.last.deadline
+		b.after = b.last.deadline + b.last.slack
 	}
 	return m
 }
@@ -190,11 +190,11 @@ func (m *Moment) look(w *World, b *bound) (*state, error) {
 	if v == nil || v.Deleted || !v.Expires() {
 		return &s, nil
 	}
-	from, to := s.born, s.deadline
+	from, to := s.born, s.deadline+s.slack
 	if found == b.last {
 		from, to = b.before, b.after
 	}
-	s.deadline, s.slack = from, s.slack+to-from+s.inc.granule()
+	s.deadline, s.slack = from, to-from+s.inc.granule()
 	if m.now >= s.deadline+s.slack {
 		return nil, fmt.Errorf("alive at %d, its deadline was %d at most", m.now, s.deadline+s.slack)
 	}

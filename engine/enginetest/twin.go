@@ -90,6 +90,13 @@ func (s *state) used(now base.Millis) {
 	}
 }
 
+// maybe notes that the stream is about to be used, as far as anybody knows.
+func (s *state) maybe(now base.Millis) {
+	if s.usable() && s.inc.ttl >= 0 {
+		s.slack = max(s.slack, s.inc.deadline(now)-s.deadline)
+	}
+}
+
 // renew moves the deadline, which after a restart may have been later already.
 func (s *state) renew(now base.Millis) {
 	latest := s.deadline + s.slack

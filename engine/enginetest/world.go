@@ -190,6 +190,8 @@ func (w *World) submit(st *stream, op *engine.Op, expect func(s *state, now base
 		st.states = append(st.states, next)
 	}
 	at := len(st.states) - 1
+	slack := last.slack
+	last.maybe(now)
 	w.pending++
 	w.mu.Unlock()
 	op.Done = func(op *engine.Op) {
@@ -205,8 +207,8 @@ func (w *World) submit(st *stream, op *engine.Op, expect func(s *state, now base
 			w.failed(fmt.Errorf("%s/%s: %s: %s", st.bucket, st.name, describe(&op.Event), diff))
 		}
 		st.durable = max(st.durable, at)
-		if next == last && op.Answer.Code.OK() {
-			next.used(now)
+		if last.slack = slack; next == last && op.Answer.Code.OK() {
+			last.used(now)
 		}
 		if w.pending--; w.pending == 0 {
 			w.idle.Broadcast()

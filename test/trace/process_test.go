@@ -153,6 +153,12 @@ func (p *process) stop(t *testing.T) {
 	if err := syscall.Kill(p.pid, syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
+	p.awaitEnd(t)
+}
+
+// awaitEnd waits until the process, which was sent SIGTERM, has ended with 0.
+func (p *process) awaitEnd(t *testing.T) {
+	t.Helper()
 	select {
 	case <-p.done:
 	case <-time.After(patience):

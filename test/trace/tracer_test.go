@@ -339,14 +339,17 @@ func (t *tracer) address(at uint64) string {
 	return fmt.Sprintf("%d.%d.%d.%d:%d", b[4], b[5], b[6], b[7], binary.BigEndian.Uint16(b[2:]))
 }
 
+// eventfd is the path of every descriptor by which threads tell each other something.
+const eventfd = "anon_inode:[eventfd]"
+
 // path returns what a descriptor leads to by its present name.
 func (t *tracer) path(fd int) (string, bool) {
 	if peer, ok := t.peers[fd]; ok {
 		return peer, true
 	}
 	name, err := os.Readlink(fmt.Sprintf("/proc/%d/fd/%d", t.pid, fd))
-	if err != nil {
-		return "", false
+	if err != nil || name == eventfd {
+		return name, err == nil
 	}
 	return t.relative(name)
 }
