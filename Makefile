@@ -27,7 +27,7 @@ unit:
 
 # The binary with the official conformance suite, the official client, and SIGKILL.
 e2e: build $(NODE_PACKAGES)
-	E2E_BINARY=$(CURDIR)/$(BIN) $(GO) test -tags e2e -count=1 -timeout 15m ./test/e2e/...
+	E2E_BINARY=$(CURDIR)/$(BIN) $(GO) test -tags e2e -count=1 -timeout 15m ./test/...
 
 lint:
 	@unformatted=$$(git ls-files -co --exclude-standard '*.go' | xargs gofmt -l); \

@@ -69,7 +69,9 @@ func (s *Stream) Renew(v *View) Renewal {
 	case want > recorded:
 		return MustTouch
 	case want > recorded-int64(granule(v.TTL)/2) && inc.touching.CompareAndSwap(false, true):
-		s.shard.ask(core.Event{Op: core.OpTouch, Stream: v.ID})
+		if err := s.shard.submit(ownOp(core.Event{Op: core.OpTouch, Stream: v.ID})); err != nil {
+			inc.touching.Store(false) // too much waits: a later read asks again, or waits itself
+		}
 	}
 	return Renewed
 }
@@ -101,12 +103,9 @@ func (s *shard) expireDue() {
 		if !s.timers.due(s.now) {
 			return
 		}
-		t := heap.Pop(&s.timers).(deadline)
-		if t.st.head == nil || t.st.head.ID != t.id || t.st.head.Deleted {
-			continue
-		}
-		if !s.tryExpire(t.st) && t.st.head != nil {
-			s.timers.push(deadline{at: max(base.Millis(t.st.inc.deadline.Load()), s.now+1), id: t.id, st: t.st})
+		st := heap.Pop(&s.timers).(deadline).st
+		if !st.head.Deleted && !s.tryExpire(st) {
+			s.timers.set(st, max(base.Millis(st.inc.deadline.Load()), s.now+1))
 		}
 	}
 }
@@ -185,20 +184,26 @@ func (c *incarnation) push(to int64) {
 // deadline is a timer of the turn: when to look at a stream again.
 type deadline struct {
 	at base.Millis
-	id base.StreamID
 	st *Stream
 }
 
-// timerHeap orders timers by time. An entry may be early: the stream may have been
-// used since, and is then put back.
+// timerHeap orders timers by time, one for each stream that has a deadline. It may
+// be early: the stream may have been used since, and is then put back.
 type timerHeap []deadline
 
 func (h timerHeap) Len() int           { return len(h) }
 func (h timerHeap) Less(i, j int) bool { return h[i].at < h[j].at }
-func (h timerHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
+func (h timerHeap) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].st.timer, h[j].st.timer = i+1, j+1
+}
 
 // Push and Pop are for package container/heap.
-func (h *timerHeap) Push(x any) { *h = append(*h, x.(deadline)) }
+func (h *timerHeap) Push(x any) {
+	d := x.(deadline)
+	*h = append(*h, d)
+	d.st.timer = len(*h)
+}
 
 // Pop removes the last entry.
 func (h *timerHeap) Pop() any {
@@ -206,12 +211,28 @@ func (h *timerHeap) Pop() any {
 	x := old[len(old)-1]
 	old[len(old)-1] = deadline{}
 	*h = old[:len(old)-1]
+	x.st.timer = 0
 	return x
 }
 
-func (h *timerHeap) push(d deadline) { heap.Push(h, d) }
+// set sets the stream's timer.
+func (h *timerHeap) set(st *Stream, at base.Millis) {
+	h.drop(st)
+	heap.Push(h, deadline{at: at, st: st})
+}
+
+// drop ends the stream's timer, if it has one.
+func (h *timerHeap) drop(st *Stream) {
+	if st.timer > 0 {
+		heap.Remove(h, st.timer-1)
+	}
+}
 
 func (h timerHeap) due(now base.Millis) bool { return len(h) > 0 && h[0].at <= now }
+
+// overdue is when to look again at what was due in this turn: it waits for a flush,
+// or for space, both of which ring too.
+const overdue = 100 * time.Millisecond
 
 // armTimer has the shard rung when the next deadline comes, or when deleted bytes
 // have to leave memtable and log.
@@ -236,6 +257,9 @@ func (s *shard) armTimer() {
 	}
 	s.armed = at
 	d := time.Duration(max(at-s.e.now(), 0)+1) * time.Millisecond
+	if at <= s.now {
+		d = overdue
+	}
 	if s.timer == nil {
 		s.timer = time.AfterFunc(d, func() {
 			s.fired.Store(true)

@@ -52,6 +52,7 @@ func Open(dir string, o Options) (*Engine, error) {
 		return nil, err
 	}
 	begin := time.Now()
+	given := o
 	o = o.withDefaults()
 	e := &Engine{opts: o, dir: dir, failed: make(chan struct{}), quit: make(chan struct{})}
 	e.close = sync.OnceValue(e.shutDown)
@@ -62,6 +63,9 @@ func Open(dir string, o Options) (*Engine, error) {
 	var err error
 	if e.id, e.lock, err = openDirectory(dir, &e.opts); err != nil {
 		return nil, err
+	}
+	if given.MinFreeDisk == 0 {
+		e.opts.MinFreeDisk *= int64(e.id.Shards)
 	}
 	for n := range e.id.Shards {
 		e.rings = append(e.rings, make(chan struct{}, 1))
@@ -167,6 +171,11 @@ func (e *Engine) Close() error { return e.close() }
 func (e *Engine) shutDown() error {
 	e.forks.end()
 	for _, s := range e.shards {
+		s.mu.Lock()
+		s.draining = true
+		s.mu.Unlock()
+	}
+	for _, s := range e.shards {
 		s.drain()
 	}
 	close(e.quit)
@@ -178,7 +187,7 @@ func (e *Engine) shutDown() error {
 	return e.abandon()
 }
 
-// drain takes no more operations and waits until those taken are answered.
+// drain waits until the operations that were taken are answered.
 func (s *shard) drain() {
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()

@@ -328,7 +328,7 @@ func TestFloorOfFreeSpace(t *testing.T) {
 			r.create(names[i])
 		}
 		want := r.fill(names, 3)
-		r.fs.SetFree(200 << 10)
+		r.fs.SetFree(2*o.SegmentMaxBytes + o.MemtableBytes + 2*o.WALFileBytes - 40<<10)
 		later(2 * time.Second)
 		r.must("s0", appendEvent("x"), core.DiskFull)
 		r.must("new", createEvent("new"), core.DiskFull)

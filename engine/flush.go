@@ -43,6 +43,7 @@ func (k *keeper) flushUntilDone(f frozen) bool {
 		case <-t.C:
 		case <-k.kick: // there may be space again
 			t.Stop()
+			k.reserveIDs()
 		case <-k.quit:
 			t.Stop()
 			return false

@@ -88,7 +88,7 @@ func (e *Engine) fork(ev core.Event) (core.Answer, error) {
 	if spec.InheritType {
 		o.Event.ContentType, o.Event.MediaType, o.Event.JSON = view.ContentType, []byte(view.MediaType), view.JSON
 	}
-	var of []ancestor
+	var of *ancestor
 	if view.inc != nil {
 		of = view.inc.lineage
 	}
@@ -136,8 +136,12 @@ func (e *Engine) source(f *core.ForkSpec) (*View, core.Code, error) {
 		case st.Alive(v):
 			return v, 0, nil
 		}
-		if err := e.doAt(st.shard, &Op{Event: core.Event{Op: core.OpExpire, Stream: v.ID}}); err != nil {
+		o := &Op{Event: core.Event{Op: core.OpExpire, Stream: v.ID}}
+		if err := e.doAt(st.shard, o); err != nil {
 			return nil, 0, err
+		}
+		if !o.Answer.Code.OK() {
+			return nil, o.Answer.Code, nil
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/snakream/snakream/engine/blob"
 	"github.com/snakream/snakream/engine/manifest"
@@ -36,10 +37,14 @@ const (
 	identityFile    = "SNAKREAM"
 	identityNew     = "SNAKREAM.new"
 	lockFile        = "LOCK"
+	shardPrefix     = "shard-"
 	identityMagic   = "SNAKREAM"
 	identityVersion = 1
 	identityBytes   = 64
 )
+
+// shardDir returns the name of a shard's directory.
+func shardDir(n int) string { return fmt.Sprintf("%s%02d", shardPrefix, n) }
 
 type identity struct {
 	Shards  int
@@ -102,6 +107,11 @@ func openDirectory(dir string, o *Options) (identity, io.Closer, error) {
 	}
 	known := slices.Contains(names, identityFile) || slices.Contains(names, identityNew)
 	for _, n := range names {
+		if !known && strings.HasPrefix(n, shardPrefix) {
+			return identity{}, nil, fmt.Errorf("%s: %w: it holds %s but no file %s", dir, ErrIncomplete, n, identityFile)
+		}
+	}
+	for _, n := range names {
 		if !known && n != lockFile {
 			return identity{}, nil, fmt.Errorf("%s: %w: it holds %s but no file %s", dir, ErrForeign, n, identityFile)
 		}
@@ -155,7 +165,7 @@ func makeDirectory(dir string, o *Options) (identity, error) {
 		return id, err
 	}
 	for n := range id.Shards {
-		if err := makeShard(filepath.Join(dir, fmt.Sprintf("shard-%02d", n)), o); err != nil {
+		if err := makeShard(filepath.Join(dir, shardDir(n)), o); err != nil {
 			return id, err
 		}
 	}

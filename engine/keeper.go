@@ -62,6 +62,8 @@ type keeper struct {
 	merged chan mergeResult
 	wg     sync.WaitGroup
 
+	idsAfter time.Time // no ids are reserved before
+
 	noSpace atomic.Bool // the last try to flush found the disk full
 
 	busy       bool          // a merge is under way
@@ -127,15 +129,14 @@ func (k *keeper) lowOnIDs() {
 	k.wake()
 }
 
-func (k *keeper) next() (f frozen, ok, ids bool) {
+func (k *keeper) next() (f frozen, ok bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	ids, k.more = k.more, false
 	if len(k.queue) > 0 {
 		f, ok = k.queue[0], true
 		k.queue = slices.Delete(k.queue, 0, 1) // which lets go of the generation
 	}
-	return f, ok, ids
+	return f, ok
 }
 
 func (k *keeper) run() {
@@ -152,10 +153,8 @@ func (k *keeper) run() {
 			return
 		}
 		for {
-			f, ok, ids := k.next()
-			if ids {
-				k.reserveIDs()
-			}
+			k.reserveIDs()
+			f, ok := k.next()
 			if !ok {
 				break
 			}
@@ -181,9 +180,18 @@ func (k *keeper) edit(e manifest.Edit) error {
 	return err
 }
 
+// reserveIDs reserves more stream ids if they run out.
 func (k *keeper) reserveIDs() {
+	k.mu.Lock()
+	more := k.more
+	k.more = false
+	k.mu.Unlock()
+	if !more || time.Now().Before(k.idsAfter) {
+		return
+	}
 	to := k.state.NextStream + idBatch
 	if err := k.edit(manifest.Edit{ReserveStreams: to}); err != nil {
+		k.idsAfter = time.Now().Add(retryStep) // whoever needs one asks again
 		k.s.e.opts.Logger.Error("reserving stream ids", "shard", k.s.n, "err", err)
 		return
 	}
@@ -224,7 +232,7 @@ func (k *keeper) newSegment(size int64, kind uint8) (*segment.Writer, base.Segme
 }
 
 func (s *shard) path(elem ...string) string {
-	return filepath.Join(append([]string{s.e.dir, fmt.Sprintf("shard-%02d", s.n)}, elem...)...)
+	return filepath.Join(append([]string{s.e.dir, shardDir(s.n)}, elem...)...)
 }
 
 func (s *shard) segPath(id base.SegmentID) string {

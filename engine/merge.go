@@ -476,6 +476,9 @@ func (m *merge) cut(p part, floor base.Offset) (base.Offset, uint64, error) {
 func (m *merge) part(p part, from base.Offset) error {
 	x := p.st.Extent
 	for off := from; off < x.End; {
+		if m.k.stopping() {
+			return errQuit
+		}
 		n := min(int(x.End-off), maxStep)
 		var err error
 		if m.buf, err = p.ref.seg.AppendPayload(m.buf[:0], x.Pos+int64(off-x.Start), n); err != nil {

@@ -20,9 +20,10 @@ type Stream struct {
 	watch atomic.Pointer[watchList]
 
 	// The turn's, as all that follows.
-	head *core.Head // nil: the name is free
-	mark uint64     // the last batch that touched it
-	inc  *incarnation
+	head  *core.Head // nil: the name is free
+	mark  uint64     // the last batch that touched it
+	timer int        // place among the shard's timers, from 1; 0: none
+	inc   *incarnation
 }
 
 // View is what is durable about a stream. Immutable.
@@ -124,14 +125,15 @@ type incarnation struct {
 	recorded atomic.Int64
 	// touching says that a touch is on its way.
 	touching atomic.Bool
-	// lineage says whose bytes a fork begins with, ascending.
-	lineage []ancestor
+	// lineage says whose bytes a fork begins with.
+	lineage *ancestor
 }
 
 // ancestor: bytes below end, and at or above the end of the one before it, are
-// the stream's.
+// the stream's. Immutable; forks of one stream share what is before.
 type ancestor struct {
 	id        base.StreamID
 	end       base.Offset
 	endRecord uint64
+	before    *ancestor // nil: there is none
 }

@@ -24,7 +24,8 @@ type Op struct {
 
 	rec     record.Record
 	head    []byte
-	lineage []ancestor // of a fork that is being made
+	lineage *ancestor // of a fork that is being made
+	own     bool      // the engine's
 }
 
 // BodySum returns the checksum that Event.BodySum wants.

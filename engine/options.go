@@ -35,7 +35,7 @@ type Options struct {
 	MaxProducers  int           // per stream; default 4096
 	ProducerIdle  time.Duration // after which a producer may be forgotten; default 7 days, negative: never
 	MaxStateBytes int64         // heads in memory; default 4 GiB
-	MinFreeDisk   int64         // bytes kept free; default: what flush and merge need to finish
+	MinFreeDisk   int64         // bytes kept free; default: what flush and merge need to finish, in all shards
 	MaxBodyBytes  int64         // largest body of one operation; default 32 MiB
 	MailboxOps    int           // operations waiting for a shard; default 65,536
 	EraseWithin   time.Duration // after which deleted bytes are gone from disk; default 1 h
@@ -65,7 +65,8 @@ type Options struct {
 
 const (
 	minWALFileBytes = wal.MinFileBytes
-	maxMemtable     = 1 << 30 // run positions in a memtable are 32 bits
+	maxWALFileBytes = 2 << 30
+	maxMemtable     = 1 << 30 // with one more batch: run positions in a memtable are 32 bits
 	maxShards       = 64
 )
 
@@ -123,8 +124,8 @@ func (o Options) Validate() error {
 		}
 	}
 	bad(o.Shards < 0 || o.Shards > maxShards, "shards: %d is not in 0..%d", o.Shards, maxShards)
-	bad(o.WALFileBytes < minWALFileBytes || o.WALFileBytes%vfs.BlockSize != 0 || o.WALFileBytes > 1<<32,
-		"wal-file-bytes: %d is not a multiple of %d in %d..%d", o.WALFileBytes, vfs.BlockSize, minWALFileBytes, 1<<32)
+	bad(o.WALFileBytes < minWALFileBytes || o.WALFileBytes%vfs.BlockSize != 0 || o.WALFileBytes > maxWALFileBytes,
+		"wal-file-bytes: %d is not a multiple of %d in %d..%d", o.WALFileBytes, vfs.BlockSize, minWALFileBytes, maxWALFileBytes)
 	bad(o.MemtableBytes < 4<<10 || o.MemtableBytes > maxMemtable, "memtable-bytes: %d is not in %d..%d", o.MemtableBytes, 4<<10, maxMemtable)
 	bad(o.WALMaxBytes < o.WALFileBytes, "wal-max-bytes: %d is less than wal-file-bytes, %d", o.WALMaxBytes, o.WALFileBytes)
 	bad(o.SegmentMaxBytes < 64<<10, "segment-max-bytes: %d is less than %d", o.SegmentMaxBytes, 64<<10)

@@ -162,14 +162,13 @@ func (e *Engine) overtaken(v *View) bool {
 // owner returns whose bytes lie at off, where those end, and how many messages the
 // owner's part holds at most.
 func (v *View) owner(off base.Offset) (id base.StreamID, end base.Offset, endRecord uint64) {
+	id, end, endRecord = v.ID, v.Next, v.NextRecord
 	if v.inc != nil {
-		for _, a := range v.inc.lineage {
-			if off < a.end {
-				return a.id, a.end, a.endRecord
-			}
+		for a := v.inc.lineage; a != nil && off < a.end; a = a.before {
+			id, end, endRecord = a.id, a.end, a.endRecord
 		}
 	}
-	return v.ID, v.Next, v.NextRecord
+	return id, end, endRecord
 }
 
 // plan adds pieces from pos on and returns where they end: the newest memtable run

@@ -12,6 +12,7 @@ import (
 	"github.com/snakream/snakream/engine/manifest"
 	"github.com/snakream/snakream/index"
 	"github.com/snakream/snakream/internal/base"
+	"github.com/snakream/snakream/internal/vfs"
 	"github.com/snakream/snakream/segment"
 	"github.com/snakream/snakream/wal"
 	"github.com/snakream/snakream/wal/record"
@@ -365,8 +366,11 @@ func (s *shard) replayRecord(rec *record.Record, r wal.Record) error {
 	if err := rec.Decode(record.Type(r.Type), r.Head, r.Body); err != nil {
 		return corrupt(err)
 	}
-	if r.Batch != s.end.Batch && (s.active.Bytes() >= s.e.opts.MemtableBytes) {
-		s.freeze()
+	if r.Batch != s.end.Batch {
+		s.walBytes = padded(s.walBytes)
+		if s.active.Bytes() >= s.e.opts.MemtableBytes {
+			s.freeze()
+		}
 	}
 	s.end = manifest.Position{LSN: r.LSN, Batch: r.Batch}
 	s.walBytes += wal.RecordBytes(len(r.Head), len(r.Body))
@@ -402,18 +406,20 @@ func (s *shard) logReady() {
 func (s *shard) startIDs() error {
 	from := max(s.keep.state.NextStream, s.nextID.Load(), 1)
 	s.nextID.Store(from)
-	if err := s.keep.edit(manifest.Edit{ReserveStreams: from + idBatch}); err != nil {
-		return err
+	err := s.keep.edit(manifest.Edit{ReserveStreams: from + idBatch})
+	if errors.Is(err, vfs.ErrNoSpace) {
+		s.ids.Store(from) // creates are refused until there is room to reserve some
+		return nil
 	}
 	s.ids.Store(from + idBatch)
-	return nil
+	return err
 }
 
 // publishAll makes everything that was recovered visible. The log's last batch is
 // durable again by now.
 func (s *shard) publishAll() {
 	for _, st := range s.byID {
-		if f := st.head.Fork; f != nil {
+		if f := st.head.Fork; f != nil && st.inc.lineage == nil {
 			st.inc.lineage = s.e.lineage(f)
 		}
 		view, recorded := st.newView()
@@ -429,32 +435,27 @@ func (s *shard) publishAll() {
 }
 
 // lineage follows a fork to its sources' shards. Only in recovery, when no turn runs.
-func (e *Engine) lineage(f *record.Fork) []ancestor {
+func (e *Engine) lineage(f *record.Fork) *ancestor {
 	src := e.shards[f.Source.Shard(len(e.shards))].byID[f.Source]
-	var of []ancestor
-	if src != nil && src.head.Fork != nil {
-		of = e.lineage(src.head.Fork)
+	if src == nil || src.head.Fork == nil {
+		return extend(nil, f)
 	}
-	return extend(of, f)
+	if src.inc.lineage == nil {
+		src.inc.lineage = e.lineage(src.head.Fork)
+	}
+	return extend(src.inc.lineage, f)
 }
 
 // extend returns the lineage of a fork of a stream with the given one.
-func extend(of []ancestor, f *record.Fork) []ancestor {
-	var l []ancestor
-	for _, a := range of {
-		if a.end >= f.Offset {
-			break
-		}
-		l = append(l, a)
-	}
-	id := f.Source
-	if n := len(l); n < len(of) {
-		id = of[n].id // the fork ends within what its source has inherited itself
-	}
+func extend(of *ancestor, f *record.Fork) *ancestor {
 	if f.Offset == 0 {
 		return nil
 	}
-	return append(l, ancestor{id: id, end: f.Offset, endRecord: f.Record})
+	id := f.Source
+	for ; of != nil && of.end >= f.Offset; of = of.before {
+		id = of.id // the fork ends within what its source has inherited itself
+	}
+	return &ancestor{id: id, end: f.Offset, endRecord: f.Record, before: of}
 }
 
 // looseEnds appends what finishes the chains that a crash has interrupted: pins of

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"github.com/snakream/snakream/engine/core"
+	"github.com/snakream/snakream/internal/vfs"
 	"github.com/snakream/snakream/internal/vfs/vfstest"
 )
 
@@ -231,3 +233,307 @@ func quiet(t *testing.T, fs *vfstest.MemFS, clock *handClock, e *Engine) {
 
 var _ = fmt.Sprint
 var _ sync.Mutex
+
+// refuse makes the file system run out of space for the paths that match.
+func refuse(fs *vfstest.MemFS, on *atomic.Bool, match string) {
+	fs.SetHook(func(op vfstest.Op) error {
+		if on.Load() && (op.Kind == vfstest.Allocate || op.Kind == vfstest.Create) && strings.Contains(op.Path, match) {
+			return vfs.ErrNoSpace
+		}
+		return nil
+	})
+}
+
+// fillLog appends until the log has no file for more.
+func fillLog(t testing.TB, e *Engine, name string) {
+	t.Helper()
+	body := bytes.Repeat([]byte("x"), 16<<10)
+	for {
+		a := mustDo(t, e, appendOp(e, name, body))
+		if a.Code == core.DiskFull && e.shards[0].log.NoSpace() {
+			if len(body) == 1 {
+				return
+			}
+			body = body[:1]
+		}
+		if a.Code != core.Appended && a.Code != core.DiskFull {
+			t.Fatal(a.Code)
+		}
+	}
+}
+
+// within fails the test if f takes long.
+func within(t testing.TB, what string, f func()) {
+	t.Helper()
+	done := make(chan struct{})
+	go func() { defer close(done); f() }()
+	select {
+	case <-done:
+	case <-time.After(10 * time.Second):
+		t.Fatalf("%s hangs", what)
+	}
+}
+
+func TestReviewTimersOfDeletedStreams(t *testing.T) {
+	e := mustOpen(t, smallOptions(vfstest.New()))
+	for range 300 {
+		makeStream(t, e, "s", 1<<20)
+		removeStream(t, e, "s")
+	}
+	makeStream(t, e, "s", 1<<20)
+	if err := e.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(e.shards[0].timers); n > 1 {
+		t.Errorf("%d timers for one stream", n)
+	}
+}
+
+func TestReviewCloseUnderLoad(t *testing.T) {
+	e := mustOpen(t, smallOptions(vfstest.New()))
+	var wg sync.WaitGroup
+	for i := range 8 {
+		name := fmt.Sprint("s", i)
+		makeStream(t, e, name, -1)
+		wg.Go(func() {
+			for {
+				err := e.Do(appendOp(e, name, []byte("x")))
+				if errors.Is(err, ErrClosed) {
+					return
+				}
+				if err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	time.Sleep(50 * time.Millisecond)
+	within(t, "Close", func() {
+		if err := e.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	within(t, "a writer", wg.Wait)
+}
+
+// A flush that can't succeed must not keep Close from ending.
+func TestReviewCloseWithStuckFlush(t *testing.T) {
+	fs := vfstest.New()
+	e := mustOpen(t, smallOptions(fs))
+	makeStream(t, e, "s", -1)
+	fs.SetHook(func(op vfstest.Op) error {
+		if op.Kind == vfstest.Create && strings.Contains(op.Path, "/tmp/") {
+			return errors.New("broken")
+		}
+		return nil
+	})
+	body := bytes.Repeat([]byte("x"), 16<<10)
+	var answered atomic.Int64
+	for range 40 {
+		o := appendOp(e, "s", body)
+		o.Done = func(*Op) { answered.Add(1) }
+		if err := e.Submit(o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	time.Sleep(50 * time.Millisecond)
+	within(t, "Close", func() {
+		if err := e.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	if n := answered.Load(); n != 40 {
+		t.Errorf("%d operations of 40 were answered", n)
+	}
+}
+
+func TestReviewForkOfExpiredSourceWithoutSpace(t *testing.T) {
+	fs := vfstest.New()
+	clock := &handClock{}
+	clock.ms.Store(1_700_000_000_000)
+	o := smallOptions(fs)
+	o.Now = clock.now
+	e := mustOpen(t, o)
+	makeStream(t, e, "source", 10)
+	makeStream(t, e, "s", -1)
+	var on atomic.Bool
+	refuse(fs, &on, "/wal/")
+	on.Store(true)
+	fillLog(t, e, "s")
+	clock.ms.Add(20_000)
+	within(t, "a fork", func() {
+		a := mustDo(t, e, &Op{Event: core.Event{Op: core.OpCreate, Bucket: "b", Name: "f", TTL: -1, Fork: &core.ForkSpec{Bucket: "b", Name: "source", InheritType: true}}})
+		if a.Code.OK() {
+			t.Errorf("answered %d", a.Code)
+		}
+	})
+	on.Store(false)
+}
+
+func TestReviewUnpinWithoutSpace(t *testing.T) {
+	fs := vfstest.New()
+	e := mustOpen(t, smallOptions(fs))
+	makeStream(t, e, "source", -1)
+	makeStream(t, e, "s", -1)
+	id := e.Lookup([]byte("b"), []byte("source")).View().ID
+	mustDo(t, e, &Op{Stream: e.Lookup([]byte("b"), []byte("source")), Event: core.Event{Op: core.OpPin, Stream: id, ForkID: 999}})
+	var on atomic.Bool
+	refuse(fs, &on, "/wal/")
+	on.Store(true)
+	fillLog(t, e, "s")
+	e.shards[0].ask(core.Event{Op: core.OpUnpin, Stream: id, ForkID: 999}) // as the shard of the fork does
+	mustDo(t, e, appendOp(e, "s", []byte("x")))
+	on.Store(false)
+	for end := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		if a := mustDo(t, e, appendOp(e, "s", []byte("x"))); a.Code == core.Appended {
+			break
+		} else if time.Now().After(end) {
+			t.Fatal("space never comes back: ", a.Code)
+		}
+	}
+	mustDo(t, e, appendOp(e, "s", []byte("x")))
+	if err := e.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if n := e.shards[0].byID[id].head.Pins(); n != 0 {
+		t.Error("the pin was never dropped")
+	}
+}
+
+// Lone appends fill the log with padding, which counts too.
+func TestReviewLogBytesCountPadding(t *testing.T) {
+	o := smallOptions(vfstest.New())
+	o.MemtableBytes, o.WALMaxBytes = 1<<30, 1<<30
+	e := mustOpen(t, o)
+	makeStream(t, e, "s", -1)
+	for range 100 {
+		appendTo(t, e, "s", []byte("x"))
+	}
+	s := e.shards[0]
+	pinned := s.log.Stats().PinnedBytes
+	if err := e.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if s.walBytes < pinned*9/10 {
+		t.Errorf("the turn counts %d bytes of log, there are %d", s.walBytes, pinned)
+	}
+}
+
+// A full disk is no reason not to start: reads and deletes go on.
+func TestReviewOpenWithoutSpace(t *testing.T) {
+	fs := vfstest.New()
+	o := smallOptions(fs)
+	e := mustOpen(t, o)
+	makeStream(t, e, "s", -1)
+	appendTo(t, e, "s", []byte("hello"))
+	for range 40 { // uses up what the manifest has allocated
+		if err := e.Close(); err != nil {
+			t.Fatal(err)
+		}
+		fs.SetFree(16 << 10)
+		e = mustOpen(t, o)
+		if got := contents(t, e, "s"); string(got) != "hello" {
+			t.Fatalf("read %q", got)
+		}
+	}
+	fs.SetFree(-1)
+	for end := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		a := mustDo(t, e, &Op{Event: core.Event{Op: core.OpCreate, Bucket: "b", Name: "new", ContentType: "text/plain", MediaType: []byte("text/plain"), TTL: -1}})
+		if a.Code == core.Created {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatal("creates never work again: ", a.Code)
+		}
+	}
+}
+
+// While a flush is stuck an idle shard doesn't spin.
+func TestReviewStuckFlushDoesNotSpin(t *testing.T) {
+	fs := vfstest.New()
+	o := smallOptions(fs)
+	o.EraseWithin = time.Second
+	o.MemtableBytes = 4 << 10
+	rings, turns := make(chan struct{}, 1), atomic.Int64{}
+	var e *Engine
+	o.Ring = func(int) {
+		select {
+		case rings <- struct{}{}:
+		default:
+		}
+	}
+	e = mustOpen(t, o)
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for {
+			select {
+			case <-rings:
+				turns.Add(1)
+				e.Turn(0)
+			case <-stop:
+				return
+			}
+		}
+	})
+	defer wg.Wait()
+	defer close(stop)
+	var broken atomic.Bool
+	fs.SetHook(func(op vfstest.Op) error {
+		if broken.Load() && op.Kind == vfstest.Create && strings.Contains(op.Path, "/tmp/") {
+			return errors.New("broken")
+		}
+		return nil
+	})
+	makeStream(t, e, "s", -1)
+	makeStream(t, e, "d", -1)
+	broken.Store(true)
+	removeStream(t, e, "d")
+	for range 2 {
+		appendTo(t, e, "s", bytes.Repeat([]byte("x"), 5<<10))
+	}
+	removeStream(t, e, "s")
+	time.Sleep(700 * time.Millisecond) // what is dead is due
+	before := turns.Load()
+	time.Sleep(500 * time.Millisecond)
+	if n := turns.Load() - before; n > 100 {
+		t.Errorf("%d turns in half a second with nothing to do", n)
+	}
+	broken.Store(false)
+	if err := e.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// Ids are reserved while a flush is tried again and again.
+func TestReviewIDsDuringStuckFlush(t *testing.T) {
+	fs := vfstest.New()
+	e := mustOpen(t, smallOptions(fs))
+	var broken atomic.Bool
+	fs.SetHook(func(op vfstest.Op) error {
+		if broken.Load() && op.Kind == vfstest.Create && strings.Contains(op.Path, "/tmp/") {
+			return errors.New("broken")
+		}
+		return nil
+	})
+	broken.Store(true)
+	makeStream(t, e, "s", -1)
+	for range 6 {
+		appendTo(t, e, "s", bytes.Repeat([]byte("x"), 16<<10))
+	}
+	s := e.shards[0]
+	s.ids.Store(s.nextID.Load() + 3) // as if that many were left
+	for i := range 5 {
+		for end := time.Now().Add(5 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+			a := mustDo(t, e, &Op{Event: core.Event{Op: core.OpCreate, Bucket: "b", Name: fmt.Sprint(i), ContentType: "text/plain", MediaType: []byte("text/plain"), TTL: -1}})
+			if a.Code == core.Created {
+				break
+			}
+			if time.Now().After(end) {
+				t.Fatalf("create %d: %d", i, a.Code)
+			}
+		}
+	}
+	broken.Store(false)
+}

@@ -36,6 +36,8 @@ type shard struct {
 	done    *batch    // durable, not yet retired
 	closed  bool      // nothing is staged any more
 
+	draining bool // nothing is taken any more but what the engine asks of itself
+
 	// The turn's.
 	turnState
 
@@ -68,6 +70,7 @@ type turnState struct {
 	end        manifest.Position // last record staged
 	stateBytes int64
 	timers     timerHeap
+	later      []core.Event // asked of itself when the log had no room
 	batchSeq   uint64
 	cur        *batch // being filled
 	free       []*batch
@@ -123,7 +126,7 @@ const (
 // is no need to ring: the end of its sync will.
 func (s *shard) submit(o *Op) error {
 	s.mu.Lock()
-	if s.closed {
+	if s.closed || s.draining {
 		s.mu.Unlock()
 		return ErrClosed
 	}
@@ -145,10 +148,12 @@ func (s *shard) submit(o *Op) error {
 	return nil
 }
 
+func ownOp(ev core.Event) *Op { return &Op{Event: ev, Done: func(*Op) {}, own: true} }
+
 // ask submits an operation of the engine's own, past the mailbox's bound: there is
 // at most one for each record of a batch.
 func (s *shard) ask(ev core.Event) {
-	o := &Op{Event: ev, Done: func(*Op) {}}
+	o := ownOp(ev)
 	s.mu.Lock()
 	s.box = append(s.box, o)
 	s.mu.Unlock()

@@ -9,6 +9,7 @@ import (
 	"github.com/snakream/snakream/engine/manifest"
 	"github.com/snakream/snakream/internal/base"
 	"github.com/snakream/snakream/internal/bin"
+	"github.com/snakream/snakream/internal/vfs"
 	"github.com/snakream/snakream/wal"
 	"github.com/snakream/snakream/wal/record"
 )
@@ -22,14 +23,14 @@ func (s *shard) turn() {
 	s.done = nil
 	idle := !s.busy && !s.closed && s.e.Err() == nil
 	var ops []*Op
-	since := s.since
+	since, draining := s.since, s.draining
 	if idle {
 		ops, s.box = s.box, s.spare[:0]
 	}
 	s.mu.Unlock()
 	var refused *batch
 	if idle {
-		refused = s.stage(ops, since)
+		refused = s.stage(ops, since, draining)
 	}
 	if d != nil {
 		s.retire(d)
@@ -47,15 +48,22 @@ func (s *shard) turn() {
 // stage decides as many of ops as one batch takes and hands it to the disk
 // goroutine; the rest goes back into the mailbox. A batch without records is
 // returned: its answers rest on batches that have been published.
-func (s *shard) stage(ops []*Op, since time.Time) *batch {
+func (s *shard) stage(ops []*Op, since time.Time, draining bool) *batch {
 	s.setClock()
 	n, b := 0, (*batch)(nil)
-	if s.admitsWrites() && (len(ops) > 0 || s.timers.due(s.now) || s.marking) {
+	switch admits := s.admitsWrites(); {
+	case admits && (len(ops) > 0 || s.timers.due(s.now) || s.marking || len(s.later) > 0):
 		b = s.newBatch()
 		b.since = since
 		s.cur = b
 		n = s.fill(ops)
 		s.cur = nil
+	case !admits && draining: // a flush that may never succeed is not waited for
+		b, n = s.newBatch(), len(ops)
+		for _, o := range ops {
+			o.Answer = core.Answer{Code: core.ShuttingDown}
+			b.ops = append(b.ops, o)
+		}
 	}
 	full := b != nil && b.log != nil && b.log.Len() > 0
 	if full {
@@ -82,6 +90,7 @@ func (s *shard) fill(ops []*Op) int {
 	case ok:
 		s.cur.log = l
 		s.expireDue()
+		s.resume()
 	case s.log.Err() != nil:
 		s.e.fail(s.log.Err())
 		return 0
@@ -212,6 +221,7 @@ func (s *shard) process(o *Op) {
 		write := core.Decide(h, &o.Event, &s.env, &o.rec, &o.Answer)
 		if write && s.cur.log == nil {
 			o.Answer.Code = core.DiskFull // only deletes and upkeep come here: the log has no file for them
+			s.postpone(o, st)
 			return
 		}
 		if !write {
@@ -232,6 +242,26 @@ func (s *shard) process(o *Op) {
 			return
 		}
 	}
+}
+
+// postpone keeps what the engine has asked of itself until the log has room. A touch
+// is asked for again by the next read.
+func (s *shard) postpone(o *Op, st *Stream) {
+	switch {
+	case !o.own:
+	case o.Event.Op == core.OpTouch:
+		st.inc.touching.Store(false)
+	default:
+		s.later = append(s.later, o.Event)
+	}
+}
+
+// resume asks again for what was postponed.
+func (s *shard) resume() {
+	for _, ev := range s.later {
+		s.ask(ev)
+	}
+	s.later = nil
 }
 
 // find returns the place that an operation is about, nil when there is none.
@@ -283,9 +313,10 @@ func (s *shard) log1(st *Stream, rec *record.Record, ev *core.Event, head *[]byt
 
 // apply carries out a record, live or replayed: heads, memtable, rows, deadlines.
 func (s *shard) apply(st *Stream, rec *record.Record, lsn base.LSN, owned bool) error {
-	before := int64(0)
-	if st.head != nil {
-		before = st.head.Bytes()
+	// What most appends change takes no more memory than before.
+	sized := rec.Type != record.TypeAppend || rec.Producer.Set || rec.HasSeq
+	if sized && st.head != nil {
+		s.stateBytes -= st.head.Bytes()
 	}
 	h, err := core.Apply(st.head, rec, &s.eff)
 	if err != nil {
@@ -297,11 +328,12 @@ func (s *shard) apply(st *Stream, rec *record.Record, lsn base.LSN, owned bool) 
 	}
 	s.now = max(s.now, rec.At)
 	s.remember(st, h, rec, lsn, owned)
-	s.stateBytes -= before
 	if eff.Gone {
 		s.bury(st, h, eff)
 	} else {
-		s.stateBytes += h.Bytes()
+		if sized {
+			s.stateBytes += h.Bytes()
+		}
 		if eff.State {
 			s.renewed(st, h)
 		}
@@ -326,7 +358,7 @@ func (s *shard) adopt(st *Stream, h *core.Head) {
 		s.nextID.Store(c + 1)
 	}
 	if h.Expires() {
-		s.timers.push(deadline{at: h.Deadline(h.Touched), id: h.ID, st: st})
+		s.timers.set(st, h.Deadline(h.Touched))
 	}
 }
 
@@ -370,6 +402,7 @@ func (s *shard) bury(st *Stream, h *core.Head, eff *core.Effects) {
 			delete(s.present, h.Bucket)
 		}
 	}
+	s.timers.drop(st)
 	st.head = nil
 	if s.recovering {
 		s.keep.gone(h.ID, s.now) // live, the batch's publication says so
@@ -401,9 +434,12 @@ func (s *shard) buildViews(b *batch) {
 		t.view, t.recorded = t.st.newView()
 		t.floor = t.st.floor(t.id)
 	}
-	s.walBytes += b.bytes
+	s.walBytes += padded(b.bytes)
 	s.wrote = s.now
 }
+
+// padded returns what a batch of n bytes takes in the log.
+func padded(n int64) int64 { return (n + vfs.BlockSize - 1) &^ (vfs.BlockSize - 1) }
 
 // newView returns the view of the head and the deadline that its rows hold.
 func (st *Stream) newView() (*View, int64) {

@@ -16,6 +16,11 @@ func TestNoAllocations(t *testing.T) {
 	r, op, dst := NewRenderer(Settings{}), new(Operation), make([]byte, 0, 4096)
 	written := &WriteResult{Outcome: Appended, Incarnation: 7, Start: 40, HasStart: true, Next: 42, HasProducer: true, ProducerEpoch: 3, ProducerSeq: 1234}
 	read := &ReadResult{Incarnation: 7, Start: 1234, Next: 2345, UpToDate: true, ContentType: "application/json", Cursor: 3456790}
+	conditional := request("POST /ds/tenant-1/run-42", "Content-Type: application/json", `If-Match: "7:00000000000000001234", "7:00000000000000001234:c"`, "Stream-Record-Match: 5", "body: 64")
+	byRecord := request("GET /ds/tenant-1/run-42?record=5&max_records=100&record_view=envelope")
+	counted := *written
+	counted.ContentType, counted.Records = "application/json", Records{Set: true, First: 1, Next: 9, HasStart: true, Start: 8}
+	m, multipart := NewMultipart(boundaryOf(1)), make([]byte, 0, 4096)
 	Parse(post, op)
 	for name, f := range map[string]func(){
 		"append": func() {
@@ -30,6 +35,26 @@ func TestNoAllocations(t *testing.T) {
 			}
 			if status, _ := r.Read(dst[:0], op, read); status != 200 {
 				t.Fatal(status)
+			}
+		},
+		"conditional append": func() {
+			if p := Parse(conditional, op); p != nil || op.Fault != nil || !op.Match(7, 1234, true) {
+				t.Fatal(p, op.Fault)
+			}
+			r.Write(dst[:0], op, &counted)
+		},
+		"read by record": func() {
+			if p := Parse(byRecord, op); p != nil || op.Fault != nil {
+				t.Fatal(p, op.Fault)
+			}
+			r.Read(dst[:0], op, read)
+			e := Envelope{Next: 5}
+			e.Append(dst[:0], []byte(`{"a":1},2,`))
+		},
+		"bootstrap": func() {
+			multipart = m.AppendEnd(m.AppendMessage(multipart[:0], "text/plain", 9))
+			if m.MessageSize("text/plain", 9)+m.EndSize() != int64(len(multipart))+9 {
+				t.Fatal(len(multipart))
 			}
 		},
 	} {

@@ -284,7 +284,7 @@ func TestField089CORS(t *testing.T) {
 		}
 		return n
 	}
-	for name := range strings.SplitSeq(asked+",Accept,Range,Last-Event-ID,Stream-Record-Match", ",") {
+	for name := range strings.SplitSeq(asked+",Accept,Range,If-Range,Last-Event-ID,Stream-Record-Match,Stream-Attrs,Stream-Snapshot-Retain,Stream-Snapshot-Digest", ",") {
 		name = strings.TrimSpace(name)
 		if want := name != "" && name != "bad name"; (has(name) == 1) != want {
 			t.Errorf("%q is allowed %d times", name, has(name))
@@ -294,7 +294,9 @@ func TestField089CORS(t *testing.T) {
 	list := ", " + headers(t, fields)["Access-Control-Expose-Headers"] + ", "
 	for _, name := range []string{"Stream-Next-Offset", "Stream-Offset", "Stream-Cursor", "Stream-Up-To-Date", "Stream-Closed", "Stream-TTL", "Stream-Expires-At", "Stream-Incarnation",
 		"Stream-Earliest-Offset", "Stream-Last-Seq", "Stream-SSE-Data-Encoding", "Stream-Data-Content-Type", "Producer-Epoch", "Producer-Seq", "Producer-Expected-Seq",
-		"Producer-Received-Seq", "Producer-Closed-Epoch", "Producer-Closed-Seq", "ETag", "Location", "Retry-After", "Link"} {
+		"Producer-Received-Seq", "Producer-Closed-Epoch", "Producer-Closed-Seq", "ETag", "Location", "Retry-After", "Link",
+		"Stream-Snapshot-Offset", "Stream-Snapshot-Digest", "Stream-Snapshot-Content-Type", "Stream-SSE-Snapshot-Encoding", "Stream-Record-First", "Stream-Record-Next", "Stream-Record-Start",
+		"Stream-Extensions", "Stream-Previous-Incarnation", "Stream-Inherited-Offset", "Content-Range", "Accept-Ranges"} {
 		if !strings.Contains(list, ", "+name+", ") {
 			t.Errorf("%s is not exposed", name)
 		}

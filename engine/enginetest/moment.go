@@ -175,13 +175,12 @@ func (m *Moment) look(w *World, b *bound) (*state, error) {
 	m.w.mu.Lock()
 	defer m.w.mu.Unlock()
 	found, err := w.match(b.states, v)
-	if err != nil && v != nil && v.Deleted {
+	if over := v == nil || v.Deleted; err != nil && over {
+		if n := b.states[len(b.states)-1]; n.usable() && n.inc.expires() && n.deadline <= m.now {
+			return n.end(), nil
+		}
 		// Nobody may have told it yet that its last fork has gone, or was never made.
 		found, err = w.match(b.states, nil)
-	}
-	newest := b.states[len(b.states)-1]
-	if err != nil && v == nil && newest.usable() && newest.inc.expires() && newest.deadline <= m.now {
-		return newest.end(), nil
 	}
 	if err != nil {
 		return nil, err
