@@ -192,11 +192,7 @@ func EnvelopeSize(stored int64, first, next uint64) int64 {
 // first.
 func AppendSSERecords(dst, stored []byte, start, first uint64) []byte {
 	var lines Lines
-	for len(stored) > 0 {
-		n := lines.message(stored)
-		if n == 0 {
-			n = len(stored)
-		}
+	for n := lines.message(stored); n > 0; n = lines.message(stored) {
 		dst = strconv.AppendUint(append(dst, "event: data\ndata:"+envelopeHead...), first, 10)
 		dst = append(append(dst, envelopeMiddle...), stored[:n-1]...)
 		start += uint64(n)

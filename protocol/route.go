@@ -156,10 +156,6 @@ func (r *route) below(rest []byte) pathFault {
 	return pathFault{}
 }
 
-// kind returns what m does here, 0 when this is not a method of the resource.
-func (r *route) kind(m method) Kind {
-	if m == methodOptions {
-		return KindOptions
-	}
-	return kinds[r.resource][m]
-}
+// kind returns what m, which is not OPTIONS, does here; 0 when this is not a method
+// of the resource.
+func (r *route) kind(m method) Kind { return kinds[r.resource][m] }

@@ -1,6 +1,8 @@
 package server
 
 import (
+	"math"
+
 	"github.com/snakream/snakream/protocol"
 	"github.com/snakream/snakream/server/http1"
 )
@@ -14,24 +16,48 @@ var _ Handler = handler{}
 // Serve routes one complete request.
 func (h handler) Serve(x *Exchange) {
 	c := h.take(x)
-	if p := c.parse(int64(len(x.Body()))); p != nil {
+	length := int64(len(x.Body()))
+	if x.Streamed() {
+		length = bodyLength(x)
+	}
+	if p := c.parse(length); p != nil {
 		c.problem(p)
 		return
 	}
-	switch c.op.Kind {
-	case protocol.KindAppend:
-		c.append()
-	case protocol.KindRead:
-		c.read()
-	case protocol.KindHead:
-		c.head()
-	case protocol.KindCreate:
-		c.create()
-	case protocol.KindDelete:
-		c.delete()
-	case protocol.KindOptions:
-		c.reply(204, h.render.Options(c.out[:0], &c.op), nil)
+	if c.tooLarge(length) {
+		return
 	}
+	operations[c.op.Kind](c)
+}
+
+// operations says who answers each kind of operation.
+var operations = [...]func(*call){
+	protocol.KindCreate:  (*call).create,
+	protocol.KindAppend:  (*call).append,
+	protocol.KindRead:    (*call).read,
+	protocol.KindHead:    (*call).head,
+	protocol.KindDelete:  (*call).delete,
+	protocol.KindOptions: (*call).preflight,
+
+	protocol.KindBucketCreate: (*call).createBucket,
+	protocol.KindBucketGet:    (*call).describeBucket,
+	protocol.KindBucketDelete: (*call).deleteBucket,
+	protocol.KindList:         (*call).list,
+
+	protocol.KindSnapshotPut:    (*call).publish,
+	protocol.KindSnapshotLatest: (*call).latestSnapshot,
+	protocol.KindSnapshotGet:    (*call).snapshot,
+	protocol.KindSnapshotDelete: (*call).dropSnapshot,
+	protocol.KindRetention:      (*call).retain,
+	protocol.KindBootstrap:      (*call).bootstrap,
+	protocol.KindAttrsGet:       (*call).attrs,
+	protocol.KindAttrsPut:       (*call).replaceAttrs,
+	protocol.KindAppendBatch:    (*call).appendBatch,
+}
+
+// preflight answers an OPTIONS.
+func (c *call) preflight() {
+	c.reply(204, c.render.Options(c.out[:0], &c.op), nil)
 }
 
 // Head decides, before a body is asked for, what the headers alone decide. What
@@ -43,17 +69,37 @@ func (h handler) Head(x *Exchange) (limit int64, ok bool) {
 		c.problem(p)
 		return 0, false
 	}
-	if length > h.cfg.MaxBodyBytes {
-		c.res.Limit = h.cfg.MaxBodyBytes
-		c.refuse(protocol.BodyTooLarge)
+	if c.tooLarge(length) {
 		return 0, false
 	}
 	if o := c.foresee(length); o != 0 {
 		c.refuse(o)
 		return 0, false
 	}
+	limit = h.cfg.MaxBodyBytes
+	if c.op.Kind == protocol.KindSnapshotPut {
+		x.StreamBody()
+		limit = math.MaxInt64 // publish counts for itself
+	}
 	c.release()
-	return h.cfg.MaxBodyBytes, true
+	return limit, true
+}
+
+// tooLarge refuses a body that is known to be too large.
+func (c *call) tooLarge(length int64) bool {
+	limit, o := c.cfg.MaxBodyBytes, protocol.BodyTooLarge
+	switch c.op.Kind {
+	case protocol.KindSnapshotPut:
+		limit, o = c.cfg.MaxSnapshotBytes, protocol.SnapshotTooLarge
+	case protocol.KindAttrsPut:
+		limit = min(limit, protocol.MaxAttrs)
+	}
+	if length <= limit {
+		return false
+	}
+	c.res.Limit = limit
+	c.refuse(o)
+	return true
 }
 
 // bodyLength returns the length of the request's body as its head tells it, -1
@@ -77,29 +123,44 @@ func (c *call) foresee(length int64) protocol.Outcome {
 	case protocol.KindAppend:
 		return c.foreseeAppend(length)
 	case protocol.KindCreate:
-		if c.find() == protocol.NotFound && c.op.Fault != nil && !c.op.HasIncarnation {
+		switch o := c.find(); {
+		case o == protocol.BucketNotFound:
+			return o
+		case o == protocol.NotFound && c.op.Fault != nil && !c.op.HasIncarnation:
 			return protocol.HeaderFault
 		}
+	case protocol.KindSnapshotPut:
+		return c.foreseeSnapshot()
+	case protocol.KindAppendBatch, protocol.KindAttrsPut:
+		return c.foreseeReach()
 	}
 	return 0
 }
 
-func (c *call) foreseeAppend(length int64) protocol.Outcome {
+// foreseeReach is the beginning of what foresee finds for every write to a stream.
+func (c *call) foreseeReach() protocol.Outcome {
 	if o := c.find(); o != 0 {
 		return o
 	}
 	if !c.stream.Alive(c.view) {
 		return 0
 	}
+	return c.checkHeaders()
+}
+
+func (c *call) foreseeAppend(length int64) protocol.Outcome {
+	if o := c.foreseeReach(); o != 0 || !c.stream.Alive(c.view) {
+		return o
+	}
 	switch op, v := &c.op, c.view; {
-	case op.HasIncarnation && op.Incarnation != c.res.Incarnation:
-		return protocol.IncarnationMismatch
-	case op.Fault != nil:
-		return protocol.HeaderFault
 	case op.Producer.Set || length <= 0:
 		return 0
 	case v.Closed:
 		return protocol.StreamClosed
+	case !op.Match(c.res.Incarnation, c.res.Tail, false):
+		return protocol.PreconditionFailed
+	case op.HasRecordMatch && op.RecordMatch != v.NextRecord:
+		return protocol.RecordMismatch
 	case !protocol.SameType(op.ContentType, v.ContentType):
 		return protocol.ContentTypeMismatch
 	}

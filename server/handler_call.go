@@ -4,6 +4,7 @@ import (
 	"sync"
 
 	"github.com/snakream/snakream/engine"
+	"github.com/snakream/snakream/engine/core"
 	"github.com/snakream/snakream/internal/base"
 	"github.com/snakream/snakream/protocol"
 )
@@ -21,19 +22,21 @@ type call struct {
 	op  protocol.Operation
 	eop engine.Op
 
-	stream     *engine.Stream
-	view       *engine.View
-	start, end base.Offset // of a read
+	stream      *engine.Stream
+	view        *engine.View
+	start, end  base.Offset // of a read
+	first, next uint64      // records of a read by record
 
 	res  protocol.WriteResult
 	rres protocol.ReadResult
 	meta protocol.Meta
 	step engine.Step
 
-	keep []byte   // what the request said, for as long as it takes to answer
-	body []byte   // a stored body, or the body of an answer
-	ends []uint32 // of the messages in a stored body
-	out  []byte   // a rendered answer
+	keep    []byte       // what the request said, for as long as it takes to answer
+	body    []byte       // a stored body, or the body of an answer
+	ends    []uint32     // of the messages in a stored body
+	matches []core.Match // of If-Match
+	out     []byte       // a rendered answer
 }
 
 // Buffers larger than these, in bytes, are not kept from request to request.
@@ -59,6 +62,7 @@ func (s *Server) take(x *Exchange) *call {
 // release gives c back. It is the last thing that is done with it.
 func (c *call) release() {
 	c.x, c.stream, c.view = nil, nil, nil
+	c.first, c.next = 0, 0
 	c.res, c.rres, c.meta = protocol.WriteResult{}, protocol.ReadResult{}, protocol.Meta{}
 	c.req = protocol.Request{}
 	c.clearEvent()
@@ -111,6 +115,10 @@ func (c *call) outlive() {
 	for i, tag := range op.IfNoneMatch {
 		op.IfNoneMatch[i] = c.hold(tag)
 	}
+	op.List.Prefix, op.List.After = c.hold(op.List.Prefix), c.hold(op.List.After)
+	if op.Snapshot.IfRange != nil {
+		op.Snapshot.IfRange = c.hold(op.Snapshot.IfRange)
+	}
 }
 
 // reply sends an answer and ends the call.
@@ -140,21 +148,36 @@ func (c *call) refuse(o protocol.Outcome) {
 	c.reply(status, fields, body)
 }
 
-// find looks the stream up and returns NotFound or Gone, or 0 when it is there.
+// find looks the stream up and returns NotFound, BucketNotFound or Gone, or 0 when
+// it is there.
 func (c *call) find() protocol.Outcome {
 	e := c.engine.Load()
 	if c.stream = e.Lookup(c.op.Bucket, c.op.Stream); c.stream == nil {
-		return protocol.NotFound
+		return c.missing()
 	}
 	if c.view = c.stream.View(); c.view == nil {
-		return protocol.NotFound
+		return c.missing()
 	}
 	v := c.view
 	c.res.Incarnation = e.Incarnation(v.ID)
 	c.res.Next, c.res.Tail, c.res.Earliest = uint64(v.Next), uint64(v.Next), uint64(v.First)
 	c.res.Closed, c.res.ContentType = v.Closed, v.ContentType
+	c.res.Records = protocol.Records{Set: true, First: v.FirstRecord, Next: v.NextRecord}
+	if v.Extra != nil {
+		c.res.Snapshot = snapshotOf(v.Snapshot())
+	}
 	if v.Deleted {
 		return protocol.Gone
 	}
 	return 0
+}
+
+// missing says what is not there. Through /v1 buckets need not be.
+func (c *call) missing() protocol.Outcome {
+	if c.op.Surface == protocol.SurfaceDS {
+		if _, ok := c.engine.Load().Bucket(c.op.Bucket); !ok {
+			return protocol.BucketNotFound
+		}
+	}
+	return protocol.NotFound
 }

@@ -35,8 +35,29 @@ func (c *call) appendEvent() {
 		StreamSeq:      op.StreamSeq,
 		HasSeq:         op.HasStreamSeq,
 	}
+	c.conditions()
 	p := &c.eop.Event.Producer
 	p.ID, p.Epoch, p.Seq, p.Set = op.Producer.ID, op.Producer.Epoch, op.Producer.Seq, op.Producer.Set
+}
+
+// never is an incarnation that no stream has.
+const never = 1 << 63
+
+// conditions fills in If-Match and Stream-Record-Match.
+func (c *call) conditions() {
+	op, ev := &c.op, &c.eop.Event
+	ev.RecordMatch, ev.HasRecordMatch = op.RecordMatch, op.HasRecordMatch
+	if !op.HasIfMatch {
+		return
+	}
+	c.matches = c.matches[:0]
+	for _, m := range op.IfMatch {
+		c.matches = append(c.matches, core.Match{Any: m.Any, Incarnation: m.Incarnation, Next: base.Offset(m.Next), Closed: m.Closed})
+	}
+	if len(c.matches) == 0 { // none of the tags can match, which is not the same as no tags
+		c.matches = append(c.matches, core.Match{Incarnation: never})
+	}
+	ev.IfMatch = c.matches
 }
 
 // createEvent fills in all of a create but its body.
@@ -52,7 +73,12 @@ func (c *call) createEvent() {
 		HeaderFault:    op.Fault != nil,
 		Close:          op.Closed,
 		TTL:            -1,
+		Bucketed:       op.Surface == protocol.SurfaceDS,
 	}
+	if len(op.Attrs) > 0 {
+		ev.Attrs = op.Attrs
+	}
+	c.conditions()
 	if op.HasTTL {
 		ev.TTL = op.TTL
 	}
@@ -136,12 +162,53 @@ var outcomes = [...]protocol.Outcome{
 	core.TooManyProducers:    protocol.TooManyProducers,
 	core.StateFull:           protocol.StateFull,
 	core.DiskFull:            protocol.DiskFull,
+	core.PreconditionFailed:  protocol.PreconditionFailed,
+	core.RecordMismatch:      protocol.RecordMismatch,
+	core.BucketNotFound:      protocol.BucketNotFound,
+	core.BucketClosing:       protocol.BucketClosing,
+	core.BucketNotEmpty:      protocol.BucketNotEmpty,
+	core.SnapshotTrimmed:     protocol.SnapshotBelowEarliest,
+	core.SnapshotBeyondTail:  protocol.SnapshotBeyondTail,
+	core.SnapshotStale:       protocol.SnapshotStale,
+	core.SnapshotConflict:    protocol.SnapshotConflict,
+	core.SnapshotIsCurrent:   protocol.SnapshotIsCurrent,
+	core.SnapshotNotFound:    protocol.SnapshotNotFound,
+	core.RetentionBehind:     protocol.RetentionBehind,
+	core.RetentionAhead:      protocol.RetentionAboveSnapshot,
 	core.Overloaded:          protocol.Overloaded,
 	core.ShuttingDown:        protocol.Draining,
 }
 
-// outcomeOf translates a code; one that is no answer is Unavailable.
-func outcomeOf(code core.Code) protocol.Outcome {
+// outcomeOf translates how ev ended. A code that is no answer is Unavailable.
+func outcomeOf(ev *core.Event, code core.Code) protocol.Outcome {
+	switch {
+	case ev.Op == core.OpAppend || int(code) >= len(outcomes):
+	case ev.Op == core.OpCreate && ev.Name == "":
+		switch code {
+		case core.Created:
+			return protocol.BucketCreated
+		case core.Exists:
+			return protocol.BucketExists
+		}
+	case ev.Op == core.OpSnapshot:
+		switch code {
+		case core.Created, core.Exists:
+			return protocol.SnapshotPublished
+		case core.BodyFault:
+			return protocol.SnapshotNotBoundary
+		}
+	case ev.Op == core.OpTrim:
+		switch code {
+		case core.Appended, core.Exists:
+			return protocol.RetentionMoved
+		case core.BodyFault:
+			return protocol.RetentionNotBoundary
+		}
+	case ev.Op == core.OpDrop && code == core.Deleted:
+		return protocol.SnapshotDropped
+	case ev.Op == core.OpAttrs && code == core.Appended:
+		return protocol.AttrsReplaced
+	}
 	if int(code) < len(outcomes) && outcomes[code] != 0 {
 		return outcomes[code]
 	}
@@ -149,16 +216,19 @@ func outcomeOf(code core.Code) protocol.Outcome {
 }
 
 // answered translates the answer of c.eop into c.res.
-func (c *call) answered() {
-	a := &c.eop.Answer
-	r := &c.res
+func (c *call) answered() { c.translate(&c.res, &c.eop) }
+
+// translate says in the protocol's words what became of o.
+func (c *call) translate(r *protocol.WriteResult, o *engine.Op) {
+	a := &o.Answer
 	*r = protocol.WriteResult{
-		Outcome:       outcomeOf(a.Code),
+		Outcome:       outcomeOf(&o.Event, a.Code),
 		Next:          uint64(a.Next),
 		Tail:          uint64(a.Next),
 		Closed:        a.Closed,
 		HasStart:      a.HasStart,
 		Start:         uint64(a.Start),
+		Earliest:      uint64(a.First),
 		HasProducer:   a.HasProducer,
 		ProducerEpoch: a.Epoch,
 		ProducerSeq:   a.Seq,
@@ -170,12 +240,23 @@ func (c *call) answered() {
 	}
 	if a.Stream != 0 {
 		r.Incarnation = c.engine.Load().Incarnation(a.Stream)
+		r.Records = protocol.Records{
+			Set: true, First: a.FirstRecord, Next: a.NextRecord, HasStart: a.HasStart, Start: a.StartRecord,
+		}
 	}
 	if f := a.Fixed; f != nil {
 		r.ContentType = f.ContentType
 	}
-	if a.Code == core.Duplicate {
+	switch {
+	case a.Code == core.Duplicate:
 		c.tailOfDuplicate(r, a.Stream)
+	case a.Code == core.Created && a.Fixed != nil && a.Fixed.Fork != nil:
+		r.Records.First = a.Fixed.Fork.FirstRecord
+	case a.Code == core.Deleted:
+		r.Records = protocol.Records{}
+	}
+	if a.Snapshot != nil {
+		r.Snapshot = snapshotOf(a.Snapshot)
 	}
 }
 
@@ -185,5 +266,15 @@ func (c *call) tailOfDuplicate(r *protocol.WriteResult, id base.StreamID) {
 	if v := c.stream.View(); v != nil && v.ID == id {
 		r.Tail = uint64(v.Next)
 		r.Closed = r.Closed || v.Closed
+	}
+}
+
+// snapshotOf describes a snapshot in the protocol's words; s may be nil.
+func snapshotOf(s *core.Snapshot) protocol.Snapshot {
+	if s == nil {
+		return protocol.Snapshot{}
+	}
+	return protocol.Snapshot{
+		Set: true, Offset: uint64(s.Offset), Digest: s.Digest, Size: s.Size, ContentType: s.ContentType,
 	}
 }

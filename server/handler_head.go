@@ -23,11 +23,7 @@ func (c *call) run(steps func(*call) verdict) {
 		case answered:
 			return
 		case blocking:
-			c.outlive()
-			c.x.Go(func() {
-				c.inline = false
-				c.run(steps)
-			})
+			c.offPoller(func() { c.run(steps) })
 			return
 		}
 	}
@@ -47,6 +43,8 @@ func (c *call) headSteps() verdict {
 	c.meta = protocol.Meta{
 		Incarnation: c.res.Incarnation, Next: uint64(v.Next), Earliest: uint64(v.First), Closed: v.Closed,
 		ContentType: v.ContentType, TTL: v.TTL, ExpiresAt: v.ExpiresAt,
+		Records:  protocol.Records{Set: true, First: v.FirstRecord, Next: v.NextRecord},
+		Snapshot: snapshotOf(v.Snapshot()),
 	}
 	status, fields := c.render.Head(c.out[:0], &c.op, &c.meta)
 	c.out = fields[:0]
@@ -60,17 +58,51 @@ func (c *call) headSteps() verdict {
 // was asked for, headers and query in order.
 func (c *call) reach() verdict {
 	o := c.find()
-	switch {
-	case o != 0:
-	case c.op.HasIncarnation && c.op.Incarnation != c.res.Incarnation:
-		o = protocol.IncarnationMismatch
-	case c.op.Fault != nil:
-		o = protocol.HeaderFault
-	default:
+	if o == 0 {
+		o = c.checkHeaders()
+	}
+	if o == 0 {
 		return proceed
 	}
 	c.refuse(o)
 	return answered
+}
+
+// checkHeaders is what follows existence in the order of checks: the incarnation
+// that was asked for, then headers and query.
+func (c *call) checkHeaders() protocol.Outcome {
+	switch {
+	case c.op.HasIncarnation && c.op.Incarnation != c.res.Incarnation:
+		return protocol.IncarnationMismatch
+	case c.op.Fault != nil:
+		return protocol.HeaderFault
+	}
+	return 0
+}
+
+// use lets a read of something around the stream count as a use of it. A HEAD does
+// not count.
+func (c *call) use() verdict {
+	switch {
+	case !c.isHead:
+		return c.renew()
+	case !c.stream.Alive(c.view):
+		return c.settleUse(true)
+	}
+	return proceed
+}
+
+// offPoller runs f where it may block. It is the last thing that the caller does.
+func (c *call) offPoller(f func()) {
+	if !c.inline {
+		f()
+		return
+	}
+	c.outlive()
+	c.x.Go(func() {
+		c.inline = false
+		f()
+	})
 }
 
 // settleUse has the engine record that the stream was used, or that it has

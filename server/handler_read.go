@@ -28,6 +28,13 @@ func (c *call) readSteps() verdict {
 
 // locate finds where the read begins.
 func (c *call) locate() verdict {
+	if c.op.Read.Records.Set {
+		return c.locateRecord()
+	}
+	return c.locateOffset()
+}
+
+func (c *call) locateOffset() verdict {
 	v, rd := c.view, &c.op.Read
 	switch rd.Start {
 	case protocol.StartNow:
@@ -107,6 +114,9 @@ func (c *call) follow() verdict {
 // bound finds where the answer ends: at the tail as it is now, or a page earlier.
 func (c *call) bound() verdict {
 	v, limit := c.view, c.op.Read.MaxBytes
+	if c.op.Read.Records.Set {
+		return c.boundRecords()
+	}
 	if limit > 0 {
 		limit = min(limit, c.cfg.MaxReadBytes)
 	} else {
@@ -136,8 +146,12 @@ func (c *call) renderHead() (status int, fields []byte) {
 		Incarnation: c.res.Incarnation, Start: uint64(c.start), Next: uint64(c.end),
 		UpToDate: tail, Closed: tail && v.Closed, ContentType: v.ContentType,
 	}
-	if rd := &c.op.Read; rd.Live == protocol.LiveLongPoll {
+	rd := &c.op.Read
+	if rd.Live == protocol.LiveLongPoll {
 		c.rres.Cursor = nextCursor(rd)
+	}
+	if rd.Records.Set {
+		c.rres.Records = protocol.Records{Set: true, First: v.FirstRecord, HasStart: true, Start: c.first, Next: c.next}
 	}
 	return c.render.Read(c.out[:0], &c.op, &c.rres)
 }
@@ -146,7 +160,8 @@ func (c *call) renderHead() (status int, fields []byte) {
 func (c *call) answer() verdict {
 	status, fields := c.renderHead()
 	c.out = fields[:0]
-	f := formatOf(c.view, c.op.Read.NDJSON, c.start == c.end)
+	f := formatOf(c.view, wishOf(&c.op.Read), c.start == c.end)
+	f.first, f.next = c.first, c.next
 	switch size := c.end - c.start; {
 	case status != 200:
 		c.reply(status, fields, nil)
@@ -168,7 +183,7 @@ func (c *call) answer() verdict {
 func (c *call) collect(f format) ([]byte, error) {
 	e := c.engine.Load()
 	body := append(c.body[:0], f.open...)
-	var lines protocol.Lines
+	turn := turner{format: &f}
 	for pos, last := c.start, f.last(c.start, c.end); pos < last; pos = c.step.End() {
 		if err := e.Read(c.view, pos, last, smallRead, &c.step); err != nil {
 			return nil, err
@@ -184,57 +199,9 @@ func (c *call) collect(f format) ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		if f.lines {
-			body = lines.Append(body[:n], body[n:])
-		}
+		body = turn.last(body, n)
 	}
 	body = append(body, f.close...)
 	c.body = body
 	return body, nil
-}
-
-// format is how a stored range becomes a body.
-type format struct {
-	open, close string // around it
-	comma       bool   // the range's last byte is a comma that goes
-	lines       bool   // commas between messages become line ends
-}
-
-// formatOf returns the format of a range of a stream.
-func formatOf(v *engine.View, ndjson, empty bool) format {
-	switch {
-	case !v.JSON:
-		return format{}
-	case ndjson:
-		return format{lines: true}
-	}
-	return format{open: protocol.OpenArray, close: protocol.CloseArray, comma: !empty}
-}
-
-// appendBody appends the body that a whole range makes.
-func appendBody(dst []byte, f format, stored []byte) []byte {
-	dst = append(dst, f.open...)
-	if f.comma {
-		stored = stored[:len(stored)-1]
-	}
-	if f.lines {
-		var lines protocol.Lines
-		dst = lines.Append(dst, stored)
-	} else {
-		dst = append(dst, stored...)
-	}
-	return append(dst, f.close...)
-}
-
-// last returns where the bytes that are sent end.
-func (f *format) last(start, end base.Offset) base.Offset {
-	if f.comma && end > start {
-		return end - 1
-	}
-	return end
-}
-
-// size returns the length of the body, in bytes.
-func (f *format) size(start, end base.Offset) int64 {
-	return int64(f.last(start, end)-start) + int64(len(f.open)+len(f.close))
 }

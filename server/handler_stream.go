@@ -6,14 +6,16 @@ import (
 
 	"github.com/snakream/snakream/engine"
 	"github.com/snakream/snakream/internal/base"
-	"github.com/snakream/snakream/protocol"
 )
 
 // Sizes of the steps of a long read, in bytes. A step from a file goes out by
 // sendfile; one from memory is copied first, so that a slow client pins nothing.
+// One that is put in envelopes grows, by a factor of 17 when the messages are as
+// short as can be.
 const (
-	fileStep   = 1 << 20
-	memoryStep = 128 << 10
+	fileStep     = 1 << 20
+	memoryStep   = 128 << 10
+	envelopeStep = 8 << 10
 )
 
 var copyBuffers = sync.Pool{New: func() any { return new(make([]byte, 0, memoryStep)) }}
@@ -26,9 +28,11 @@ type sending struct {
 	pos    base.Offset // everything below it has been sent
 	to     base.Offset // and this is the end
 	max    int         // bytes of the next step
+	copied int         // and of the largest one that is copied
 	begun  bool        // the head has been sent
-	split  protocol.Lines
+	turn   turner
 	buf    *[]byte
+	wide   []byte // of envelopes
 }
 
 // sendRange sends an answer of any length with flat memory. Until the first bytes
@@ -37,8 +41,12 @@ type sending struct {
 func (c *call) sendRange(fields []byte, f format) verdict {
 	s := &sending{
 		call: c, format: f, fields: fields,
-		pos: c.start, to: f.last(c.start, c.end), max: fileStep,
+		pos: c.start, to: f.last(c.start, c.end), max: fileStep, copied: memoryStep,
 		buf: copyBuffers.Get().(*[]byte),
+	}
+	s.turn.format = &s.format
+	if f.envelope {
+		s.max, s.copied = envelopeStep, envelopeStep
 	}
 	defer copyBuffers.Put(s.buf)
 	for s.pos < s.to {
@@ -47,7 +55,7 @@ func (c *call) sendRange(fields []byte, f format) verdict {
 		case err == nil:
 		case errors.Is(err, ErrGone):
 			return c.gone()
-		case errors.Is(err, engine.ErrStale) && s.sameBytes():
+		case errors.Is(err, engine.ErrStale) && s.sameBytes(s.pos):
 		case !s.begun:
 			return c.failed(err)
 		default:
@@ -77,14 +85,14 @@ func (s *sending) cut(err error) verdict {
 	return s.gone()
 }
 
-// sameBytes takes the stream's new view if what is left to send is in it
+// sameBytes takes the stream's new view if what is left to send, from pos on, is in it
 // unchanged: the same incarnation, not trimmed so far.
-func (s *sending) sameBytes() bool {
-	v := s.stream.View()
-	if v == nil || v == s.view || v.ID != s.view.ID || v.Deleted || v.First > s.pos {
+func (c *call) sameBytes(pos base.Offset) bool {
+	v := c.stream.View()
+	if v == nil || v == c.view || v.ID != c.view.ID || v.Deleted || v.First > pos {
 		return false
 	}
-	s.view = v
+	c.view = v
 	return true
 }
 
@@ -95,12 +103,12 @@ func (s *sending) next() error {
 		return err
 	}
 	defer st.Release()
-	if !s.lines && onlyFiles(st) {
+	if !s.lines && !s.envelope && onlyFiles(st) {
 		s.max = fileStep
 		return s.sendFiles(st)
 	}
-	if st.End()-st.Start() > memoryStep {
-		s.max = memoryStep // the same again, in a size that is copied
+	if int(st.End()-st.Start()) > s.copied {
+		s.max = s.copied // the same again, in a size that is copied
 		return nil
 	}
 	return s.sendCopy(st)
@@ -159,8 +167,11 @@ func (s *sending) sendCopy(st *engine.Step) error {
 	if err != nil {
 		return err
 	}
-	if s.lines {
-		b = s.split.Append(b[:0], b)
+	if s.envelope {
+		s.wide = s.turn.append(s.wide[:0], b)
+		b = s.wide
+	} else {
+		b = s.turn.last(b, 0)
 	}
 	if err := s.begin(); err != nil {
 		return err

@@ -122,15 +122,21 @@ func (c *call) copyBody(body []byte) {
 func (c *call) submit() {
 	c.eop.Done = settle
 	c.x.Defer()
-	switch err := c.engine.Load().Submit(&c.eop); {
-	case err == nil:
-	case errors.Is(err, engine.ErrOverloaded):
-		c.refuse(protocol.Overloaded)
-	case errors.Is(err, engine.ErrClosed):
-		c.refuse(protocol.Draining)
-	default:
-		c.refuse(protocol.Unavailable)
+	if err := c.engine.Load().Submit(&c.eop); err != nil {
+		c.refuse(outcomeOfError(err))
 	}
+}
+
+// outcomeOfError says in the protocol's words why the engine did not take an
+// operation.
+func outcomeOfError(err error) protocol.Outcome {
+	switch {
+	case errors.Is(err, engine.ErrOverloaded):
+		return protocol.Overloaded
+	case errors.Is(err, engine.ErrClosed):
+		return protocol.Draining
+	}
+	return protocol.Unavailable
 }
 
 // settle answers a write that has been decided and made durable. It runs on the

@@ -84,6 +84,9 @@ type Event struct {
 	Attrs []byte
 }
 
+// Snapshot is what events, answers and views say about a snapshot.
+type Snapshot = record.Snapshot
+
 // Match is one tag of the header If-Match: a state tag, or a range tag's end.
 type Match struct {
 	Any         bool // "*"

@@ -375,8 +375,8 @@ func TestField119ManyWALFiles(t *testing.T) {
 		d.kill(t)
 	}
 	d.start(t)
-	if n := d.metric(t, "snakream_recovery_records"); n != streams*rounds {
-		t.Errorf("%v records were replayed, not %d", n, streams*rounds)
+	if n := d.metric(t, "snakream_recovery_records"); n < streams*rounds {
+		t.Errorf("%v records were replayed, of %d", n, streams*rounds)
 	}
 	want := map[string]string{}
 	for i, c := range contents {
