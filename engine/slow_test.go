@@ -222,10 +222,10 @@ func TestOrderOverRotationsAndFlushes(t *testing.T) {
 type order struct {
 	testing.TB
 	names     map[string]string // what a file that was opened by a name is called now
-	unsynced  map[string]bool // files written to since their sync
-	unnamed   map[string]bool // files renamed or created since a sync of their directory
-	written   map[string]int  // the line of the last write to a file
-	edited    int             // the line of the last sync of a manifest
+	unsynced  map[string]bool   // files written to since their sync
+	unnamed   map[string]bool   // files renamed or created since a sync of their directory
+	written   map[string]int    // the line of the last write to a file
+	edited    int               // the line of the last sync of a manifest
 	rotations int
 	flushes   int
 	recycled  int

@@ -94,7 +94,7 @@ func (s *shard) fill(ops []*Op) int {
 	case s.log.Err() != nil:
 		s.e.fail(s.log.Err())
 		return 0
-	case s.log.NoSpace():
+	case s.log.NoSpace() && !s.flushHelps():
 		s.env.DiskFull = true // there is no file for any record, only refusals
 	default:
 		return 0 // the next file is not ready; the log rings when it is
@@ -105,6 +105,15 @@ func (s *shard) fill(ops []*Op) int {
 	}
 	s.mark()
 	return n
+}
+
+// flushHelps reports whether a flush may give the log files to go on in. The keeper
+// rings when it is done, or finds no space either.
+func (s *shard) flushHelps() bool {
+	if s.keep.noSpace.Load() {
+		return false
+	}
+	return len(s.reads.Load().frozen) > 0 || s.active.Bytes() > 0 && s.freeze()
 }
 
 // requeue puts ops[n:] back in front of what has come since and marks the disk as

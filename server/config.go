@@ -13,12 +13,13 @@ type Config struct {
 	CacheVisibility string // "public" or "private", for Cache-Control of reads; default "public"
 
 	MaxBodyBytes         int64 // largest body of a PUT or POST; default 32 MiB
+	MaxSnapshotBytes     int64 // largest snapshot; default 128 MiB
 	MaxInflightBodyBytes int64 // sum of the large bodies being received; default 256 MiB
 	MaxHeaderBytes       int64 // largest request head; default 32 KiB
 	MaxConnections       int   // default: the limit of open files − 500
 	Pollers              int   // event loops; default: one for each two cores
 	DefaultReadBytes     int64 // page of a read without max_bytes; default: to the tail
-	MaxReadBytes         int64 // max_bytes is capped by it; default 64 MiB
+	MaxReadBytes         int64 // max_bytes, and the messages of a bootstrap, are capped by it; default 64 MiB
 
 	LongPollTimeout time.Duration // default 20 s
 	NoLongPollWait  bool          // a long-poll without a timeout of its own does not wait at all
@@ -32,6 +33,7 @@ type Config struct {
 // withDefaults returns a copy in which every field has a value.
 func (c Config) withDefaults() Config {
 	setDefault(&c.MaxBodyBytes, 32<<20)
+	setDefault(&c.MaxSnapshotBytes, 128<<20)
 	setDefault(&c.MaxInflightBodyBytes, 256<<20)
 	setDefault(&c.MaxHeaderBytes, 32<<10)
 	setDefault(&c.MaxReadBytes, 64<<20)

@@ -16,8 +16,9 @@ func (s *Transport) Draining() bool { return s.draining.Load() }
 // Drain ends the transport: it stops accepting, closes idle connections, lets requests
 // that are under way finish, with Connection: close, and cuts what is left when ctx is
 // done; then the error is ctx's. Parked requests and streams are under way, and for the
-// caller to end meanwhile. No function given to NewRinger or After is called any more
-// when it has returned. It is called once.
+// caller to end meanwhile. No function given to After is called any more when
+// it has returned; those given to NewRinger still are, since what rings them may have
+// something to finish. It is called once.
 func (s *Transport) Drain(ctx context.Context) error {
 	s.mu.Lock()
 	s.draining.Store(true)
@@ -53,11 +54,6 @@ func (s *Transport) Drain(ctx context.Context) error {
 	}
 	s.wheel.stop()
 	s.wpoll.stop()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, r := range s.ringers {
-		r.stop()
-	}
 	return err
 }
 

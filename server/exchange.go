@@ -145,6 +145,9 @@ func (x *Exchange) Inline() bool { return x.act.inline }
 // called at once, not inline, and takes them by ReadBody. What it leaves is disposed of.
 func (x *Exchange) StreamBody() { x.act.streamed = true }
 
+// Streamed reports whether StreamBody was called for the request being handled.
+func (x *Exchange) Streamed() bool { return x.act.streamed }
+
 // Keep copies b into memory that is valid until the request is answered, parked or
 // streamed. It is called by Serve, or by the function given to Go.
 func (x *Exchange) Keep(b []byte) []byte {

@@ -43,10 +43,12 @@ type reader struct {
 	sent     base.Millis   // when the last event or comment was sent
 	held     base.Millis   // since when the beginning of a code point waits; 0: none
 
+	wish   wish
+	record uint64         // of a read by record: the one at offset
+	boot   *bootSnapshot  // what is to be sent before everything else; nil as a rule
+
 	ticket  uint32 // long-poll
 	mode    mode
-	ndjson  bool
-	now     bool // it began at offset=now
 	greeted bool // something has been sent
 
 	busy    bool // a goroutine reads the disk for it
@@ -127,11 +129,15 @@ func (h *hub) loopOf(st *engine.Stream) *loop {
 
 // newReader makes the record of a live reader.
 func (c *call) newReader(m mode) *reader {
-	return &reader{
+	r := &reader{
 		x: c.x, loop: c.hub.loopOf(c.stream), stream: c.stream,
 		id: c.view.ID, offset: c.start, cursor: nextCursor(&c.op.Read), mode: m,
-		ndjson: c.op.Read.NDJSON, now: c.op.Read.Start == protocol.StartNow,
+		wish: wishOf(&c.op.Read), record: c.first,
 	}
+	if m == events { // there these make no difference, and frames are shared by equal wishes
+		r.wish.ndjson, r.wish.now = false, false
+	}
+	return r
 }
 
 // park makes a live reader of a long-poll that stands at the tail.
@@ -147,15 +153,26 @@ func (c *call) park() {
 
 // openEvents begins an event stream.
 func (c *call) openEvents() {
-	r := c.newReader(events)
+	var fields []byte
+	if c.op.Read.Records.Envelope {
+		fields = c.render.RecordEvents(c.out[:0], c.res.Incarnation)
+	} else {
+		fields = c.render.Events(c.out[:0], c.res.Incarnation, c.view.ContentType)
+	}
+	c.out = fields[:0]
+	c.startEvents(c.newReader(events), fields)
+}
+
+// startEvents answers with an event stream for r.
+func (c *call) startEvents(r *reader, fields []byte) {
 	life := float64(c.cfg.SSEMaxDuration.Milliseconds())
 	r.deadline = now() + base.Millis(life*(0.9+0.2*rand.Float64()))
-	fields := c.render.Events(c.out[:0], c.res.Incarnation, c.view.ContentType)
-	c.out = fields[:0]
 	c.x.OnWritable(r.writable)
 	c.metrics.count(c.route, 200)
 	if c.x.Stream(fields, r.leave) {
 		r.loop.post(task{kind: taskStart, reader: r})
+	} else {
+		r.closeBoot()
 	}
 	c.release()
 }

@@ -48,9 +48,11 @@ type frame struct {
 	view     *engine.View
 	from     base.Offset
 	interval uint64
+	wish     wish
 
 	to    base.Offset
-	data  int // length of the data event
+	next  uint64 // of a read by record: the one at to
+	data  int    // length of the data event
 	bytes []byte
 }
 
@@ -67,9 +69,17 @@ func (e *encoder) late() bool { return time.Now().After(e.until) }
 // serve sends a reader what there is for it under v, the stream's view. With mem it
 // leaves alone what is not in memory.
 func (e *encoder) serve(r *reader, v *engine.View, mem bool) result {
+	if r.boot != nil {
+		if res := e.sendSnapshot(r, mem); r.boot != nil {
+			return res
+		}
+	}
 	for {
-		if v == nil || v.ID != r.id || v.Deleted {
+		switch {
+		case v == nil || v.ID != r.id || v.Deleted:
 			return e.end(r, v)
+		case r.offset < v.First:
+			return e.refuse(r, protocol.OffsetTrimmed, v)
 		}
 		var res result
 		var err error
@@ -90,7 +100,7 @@ func (e *encoder) serve(r *reader, v *engine.View, mem bool) result {
 			}
 		}
 		e.reportDamage(r.id, r.offset, err)
-		return e.refuse(r, protocol.RangeDamaged)
+		return e.refuse(r, protocol.RangeDamaged, v)
 	}
 }
 
@@ -101,7 +111,7 @@ func (e *encoder) serveEvents(r *reader, v *engine.View, mem bool) (result, erro
 		if r.over {
 			return e.rotate(r, v), nil
 		}
-		bytes, to, err := e.next(r, v, mem)
+		bytes, to, record, err := e.next(r, v, mem)
 		if err != nil || bytes == nil {
 			return idle, err
 		}
@@ -112,7 +122,7 @@ func (e *encoder) serveEvents(r *reader, v *engine.View, mem bool) (result, erro
 		if to > r.offset {
 			r.held = 0
 		}
-		r.offset, r.greeted, r.sent = to, true, e.now
+		r.offset, r.record, r.greeted, r.sent = to, record, true, e.now
 		switch r.x.Send(bytes) {
 		case Pending:
 			return stalled, nil
@@ -125,54 +135,55 @@ func (e *encoder) serveEvents(r *reader, v *engine.View, mem bool) (result, erro
 	}
 }
 
-// next returns the next bytes for a reader and the offset that they bring it to;
-// nil when there is nothing to say.
-func (e *encoder) next(r *reader, v *engine.View, mem bool) (bytes []byte, to base.Offset, err error) {
+// next returns the next bytes for a reader, and the offset and the record that they
+// bring it to; nil when there is nothing to say.
+func (e *encoder) next(r *reader, v *engine.View, mem bool) (bytes []byte, to base.Offset, record uint64, err error) {
 	if r.offset < v.Next {
 		return e.data(r, v, mem)
 	}
 	if r.greeted && !v.Closed {
-		return nil, v.Next, nil
+		return nil, v.Next, r.record, nil
 	}
 	e.scratch = e.appendControl(e.scratch[:0], r, v)
-	return e.scratch, v.Next, nil
+	return e.scratch, v.Next, r.record, nil
 }
 
 // appendControl appends a control event for where the reader stands.
 func (e *encoder) appendControl(dst []byte, r *reader, v *engine.View) []byte {
-	tail := r.offset == v.Next
-	return protocol.AppendSSEControl(dst, protocol.Control{
-		Next: uint64(r.offset), Cursor: max(r.cursor, e.interval), UpToDate: tail, Closed: tail && v.Closed,
-	})
+	return protocol.AppendSSEControl(dst, control(v, r.offset, max(r.cursor, e.interval), r.wish, r.record))
 }
 
 // data returns a data event with its control.
-func (e *encoder) data(r *reader, v *engine.View, mem bool) ([]byte, base.Offset, error) {
-	f := e.find(v, r.offset)
+func (e *encoder) data(r *reader, v *engine.View, mem bool) ([]byte, base.Offset, uint64, error) {
+	f := e.find(v, r)
 	if f == nil {
-		to, err := e.load(v, r.offset, eventBytes, mem)
+		to, next, err := e.load(v, r, eventBytes, mem)
 		if err != nil {
-			return nil, 0, err
+			return nil, 0, 0, err
 		}
-		coding := protocol.EncodingOf(v.ContentType)
 		raw, flush := e.raw, false
-		if coding == protocol.EncodeText {
+		if protocol.EncodingOf(v.ContentType) == protocol.EncodeText {
 			if raw, flush = e.cutText(r, v, to); len(raw) == 0 {
-				return nil, 0, nil
+				return nil, 0, 0, nil
 			}
-			to = r.offset + base.Offset(len(raw))
+			if end := r.offset + base.Offset(len(raw)); end < to {
+				to = end
+				if next, err = e.recordAt(v, r.wish, to, mem); err != nil {
+					return nil, 0, 0, err
+				}
+			}
 		}
-		f = e.encode(v, r.offset, to, coding, raw)
+		f = e.encode(v, r, to, next, raw)
 		if flush {
 			f.view = nil // for this reader only
 		}
 	}
 	if r.cursor <= e.interval {
-		return f.bytes, f.to, nil
+		return f.bytes, f.to, f.next, nil
 	}
 	e.scratch = append(e.scratch[:0], f.bytes[:f.data]...)
-	e.scratch = protocol.AppendSSEControl(e.scratch, control(v, f.to, r.cursor))
-	return e.scratch, f.to, nil
+	e.scratch = protocol.AppendSSEControl(e.scratch, control(v, f.to, r.cursor, r.wish, f.next))
+	return e.scratch, f.to, f.next, nil
 }
 
 // cutText takes from e.raw what ends between two code points. The beginning of one
@@ -199,52 +210,70 @@ func (e *encoder) cutText(r *reader, v *engine.View, to base.Offset) (raw []byte
 }
 
 // encode makes a frame of stored bytes and keeps it for the next reader.
-func (e *encoder) encode(v *engine.View, from, to base.Offset, coding protocol.Encoding, raw []byte) *frame {
+func (e *encoder) encode(v *engine.View, r *reader, to base.Offset, next uint64, raw []byte) *frame {
 	f := &e.frames[e.oldest]
 	e.oldest = (e.oldest + 1) % len(e.frames)
-	f.view, f.from, f.to, f.interval = v, from, to, e.interval
-	f.bytes = protocol.AppendSSEData(reuse(f.bytes, keepFrame), coding, raw, uint64(to))
+	f.view, f.from, f.to, f.interval, f.wish, f.next = v, r.offset, to, e.interval, r.wish, next
+	f.bytes = reuse(f.bytes, keepFrame)
+	if r.wish.envelope {
+		f.bytes = protocol.AppendSSERecords(f.bytes, raw, uint64(r.offset), r.record)
+	} else {
+		f.bytes = protocol.AppendSSEData(f.bytes, protocol.EncodingOf(v.ContentType), raw, uint64(to))
+	}
 	f.data = len(f.bytes)
-	f.bytes = protocol.AppendSSEControl(f.bytes, control(v, to, e.interval))
+	f.bytes = protocol.AppendSSEControl(f.bytes, control(v, to, e.interval, r.wish, next))
 	return f
 }
 
 // keepFrame is the largest buffer, in bytes, that is kept from frame to frame.
 const keepFrame = 512 << 10
 
-func control(v *engine.View, to base.Offset, cursor uint64) protocol.Control {
+// control returns the control event for a reader at an offset and its record.
+func control(v *engine.View, to base.Offset, cursor uint64, w wish, record uint64) protocol.Control {
 	tail := to == v.Next
-	return protocol.Control{Next: uint64(to), Cursor: cursor, UpToDate: tail, Closed: tail && v.Closed}
+	return protocol.Control{
+		Next: uint64(to), Cursor: cursor, UpToDate: tail, Closed: tail && v.Closed,
+		HasRecords: w.byRecord, FirstRecord: v.FirstRecord, NextRecord: record,
+	}
 }
 
-// find returns the frame that begins at from, if it has been made already.
-func (e *encoder) find(v *engine.View, from base.Offset) *frame {
+// find returns the frame that comes next for a reader, if it has been made already.
+func (e *encoder) find(v *engine.View, r *reader) *frame {
 	for i := range e.frames {
-		if f := &e.frames[i]; f.view == v && f.from == from && f.interval == e.interval {
+		if f := &e.frames[i]; f.view == v && f.from == r.offset && f.interval == e.interval && f.wish == r.wish {
 			return f
 		}
 	}
 	return nil
 }
 
-// load reads stored bytes from an offset on into e.raw, at most most of them, whole
-// messages of JSON, and returns where they end.
-func (e *encoder) load(v *engine.View, from base.Offset, most int64, mem bool) (base.Offset, error) {
-	eng := e.engine.Load()
-	to := v.Next
+// load reads stored bytes from where a reader stands into e.raw, at most most of them,
+// whole messages of JSON, and returns where they end: at an offset and, for a read by
+// record, at that record.
+func (e *encoder) load(v *engine.View, r *reader, most int64, mem bool) (to base.Offset, next uint64, err error) {
+	eng, from := e.engine.Load(), r.offset
+	to, next = v.Next, v.NextRecord
+	if r.wish.most > 0 && next-r.record > uint64(r.wish.most) {
+		next = r.record + uint64(r.wish.most)
+		if to, err = eng.RecordOffset(v, next, mem); err != nil {
+			return 0, 0, err
+		}
+	}
 	if to-from > base.Offset(most) {
 		to = from + base.Offset(most)
-		if v.JSON {
-			var err error
+		if v.JSON || r.wish.byRecord {
 			if to, err = eng.Fit(v, from, most, mem); err != nil {
-				return 0, err
+				return 0, 0, err
 			}
+		}
+		if next, err = e.recordAt(v, r.wish, to, mem); err != nil {
+			return 0, 0, err
 		}
 	}
 	e.raw = reuse(e.raw, keepFrame)
 	for pos := from; pos < to; pos = e.step.End() {
 		if err := eng.Read(v, pos, to, int(to-pos), &e.step); err != nil {
-			return 0, err
+			return 0, 0, err
 		}
 		err := engine.ErrNotInMemory
 		if !mem || e.step.InMemory() {
@@ -252,10 +281,19 @@ func (e *encoder) load(v *engine.View, from base.Offset, most int64, mem bool) (
 		}
 		e.step.Release()
 		if err != nil {
-			return 0, err
+			return 0, 0, err
 		}
 	}
-	return to, nil
+	return to, next, nil
+}
+
+// recordAt returns the record that an offset lies in, for a read by record.
+func (e *encoder) recordAt(v *engine.View, w wish, at base.Offset, mem bool) (uint64, error) {
+	if !w.byRecord {
+		return 0, nil
+	}
+	_, n, err := e.engine.Load().Boundary(v, at, mem)
+	return n, err
 }
 
 // heartbeat sends a comment.

@@ -14,8 +14,7 @@ type pollAnswer struct {
 	view   *engine.View
 	from   base.Offset
 	cursor uint64
-	ndjson bool
-	now    bool
+	wish   wish
 
 	status int
 	fields []byte
@@ -29,7 +28,7 @@ func (e *encoder) servePoll(r *reader, v *engine.View, mem bool) (result, error)
 	}
 	p := &e.poll
 	cursor := max(r.cursor, e.interval)
-	if p.view != v || p.from != r.offset || p.cursor != cursor || p.ndjson != r.ndjson || p.now != r.now {
+	if p.view != v || p.from != r.offset || p.cursor != cursor || p.wish != r.wish {
 		if err := e.renderPoll(r, v, cursor, mem); err != nil {
 			return idle, err
 		}
@@ -43,43 +42,47 @@ func (e *encoder) servePoll(r *reader, v *engine.View, mem bool) (result, error)
 func (e *encoder) renderPoll(r *reader, v *engine.View, cursor uint64, mem bool) error {
 	p := &e.poll
 	p.view = nil
-	to, err := e.load(v, r.offset, pollBytes, mem)
+	to, next, err := e.load(v, r, pollBytes, mem)
 	if err != nil {
 		return err
 	}
 	tail := to == v.Next
-	e.op.Kind = protocol.KindRead
-	e.op.Read = protocol.Read{
-		Live: protocol.LiveLongPoll, Start: protocol.StartAt, Offset: uint64(r.offset), Given: true, NDJSON: r.ndjson,
-	}
-	if r.now {
-		e.op.Read.Start = protocol.StartNow
-	}
+	e.op.Kind, e.op.Read = protocol.KindRead, r.wish.read(r.offset)
 	res := protocol.ReadResult{
 		Incarnation: e.engine.Load().Incarnation(v.ID), Start: uint64(r.offset), Next: uint64(to),
 		UpToDate: tail, Closed: tail && v.Closed, ContentType: v.ContentType, Cursor: cursor,
 	}
+	if r.wish.byRecord {
+		res.Records = protocol.Records{Set: true, First: v.FirstRecord, HasStart: true, Start: r.record, Next: next}
+	}
 	p.status, p.fields = e.render.Read(p.fields[:0], &e.op, &res)
 	p.body = reuse(p.body, keepFrame)
 	if p.status == 200 {
-		p.body = appendBody(p.body, formatOf(v, r.ndjson, to == r.offset), e.raw)
+		f := formatOf(v, r.wish, to == r.offset)
+		f.first, f.next = r.record, next
+		p.body = appendBody(p.body, f, e.raw)
 	}
-	p.view, p.from, p.cursor, p.ndjson, p.now = v, r.offset, cursor, r.ndjson, r.now
+	p.view, p.from, p.cursor, p.wish = v, r.offset, cursor, r.wish
 	return nil
 }
 
 // end ends a reader whose stream, or the incarnation that it read, is no more.
 func (e *encoder) end(r *reader, v *engine.View) result {
 	if v != nil && v.Deleted {
-		return e.refuse(r, protocol.Gone)
+		return e.refuse(r, protocol.Gone, nil)
 	}
-	return e.refuse(r, protocol.NotFound)
+	return e.refuse(r, protocol.NotFound, nil)
 }
 
-// refuse ends a reader for another reason than closure or age.
-func (e *encoder) refuse(r *reader, o protocol.Outcome) result {
-	e.op = protocol.Operation{Kind: protocol.KindRead}
+// refuse ends a reader for another reason than closure or age. v is given when the
+// stream is still there.
+func (e *encoder) refuse(r *reader, o protocol.Outcome, v *engine.View) result {
+	bucket, name := r.stream.Name()
+	e.op = protocol.Operation{Kind: protocol.KindRead, Bucket: []byte(bucket), Stream: []byte(name)}
 	res := protocol.WriteResult{Outcome: o}
+	if v != nil {
+		res.Earliest, res.ContentType = uint64(v.First), v.ContentType
+	}
 	if r.mode == events {
 		e.scratch = protocol.AppendSSEEnd(e.scratch[:0], protocol.EndProblem(&e.op, &res))
 		r.x.EndStream(e.scratch)

@@ -210,6 +210,7 @@ func (l *loop) fan(j *job) bool {
 func (l *loop) admit(r *reader) {
 	if r.gone {
 		r.ended = true
+		r.closeBoot()
 		return
 	}
 	r.watch.User, r.timer.f = r, r.fire
@@ -233,6 +234,7 @@ func (l *loop) drop(r *reader) {
 		return
 	}
 	r.ended = true
+	r.closeBoot()
 	r.stream.Unwatch(&r.watch)
 	l.transport.Stop(&r.timer)
 	if r.prev != nil {
@@ -329,7 +331,7 @@ func (l *loop) timer(r *reader) {
 	if r.held != 0 && t >= r.held+holdback {
 		l.enqueue(r)
 	}
-	if r.mode == events && !r.blocked && t >= r.sent+base.Millis(l.cfg.SSEHeartbeat.Milliseconds()) {
+	if r.mode == events && !r.blocked && r.boot == nil && t >= r.sent+base.Millis(l.cfg.SSEHeartbeat.Milliseconds()) {
 		l.encoder.begin(slice)
 		l.settle(r, l.encoder.heartbeat(r))
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"runtime/debug"
-	"sync/atomic"
 
 	"github.com/cloudwego/netpoll"
 	"golang.org/x/sys/unix"
@@ -13,25 +12,24 @@ import (
 // ringer is an eventfd that netpoll watches. Its OnRequest is the turn: it comes at
 // the end of the poller's round, when all requests that had arrived are handled, and
 // netpoll runs one at a time. A ringer is never closed, since that can't be done
-// safely beside a running OnRequest; stop leaves it without a turn.
+// safely beside a running OnRequest.
 type ringer struct {
 	fd   int
-	turn atomic.Pointer[func()]
+	turn func()
 }
 
 var ringOne = []byte{1, 0, 0, 0, 0, 0, 0, 0}
 
 // NewRinger registers a function to be run on a poller at the end of its round when
 // ring is called. Calls of ring before turn has begun may become one. ring is cheap and
-// may be called by any goroutine; turn is never run concurrently with itself, and not
-// after Drain. turn must not block. A panic in it ends the process.
+// may be called by any goroutine; turn is never run concurrently with itself. It must
+// not block. A panic in it ends the process.
 func (s *Transport) NewRinger(turn func()) (ring func(), err error) {
 	fd, err := unix.Eventfd(0, unix.EFD_NONBLOCK|unix.EFD_CLOEXEC)
 	if err != nil {
 		return nil, fmt.Errorf("eventfd: %w", err)
 	}
-	r := &ringer{fd: fd}
-	r.turn.Store(&turn)
+	r := &ringer{fd: fd, turn: turn}
 	np, err := netpoll.NewFDConnection(fd)
 	if err != nil {
 		_ = unix.Close(fd)
@@ -40,9 +38,6 @@ func (s *Transport) NewRinger(turn func()) (ring func(), err error) {
 	if err := np.SetOnRequest(r.onRequest); err != nil {
 		return nil, err
 	}
-	s.mu.Lock()
-	s.ringers = append(s.ringers, r)
-	s.mu.Unlock()
 	return r.ring, nil
 }
 
@@ -72,10 +67,6 @@ func (r *ringer) onRequest(_ context.Context, np netpoll.Connection) error {
 			go panic(fmt.Sprintf("%v\n%s", p, debug.Stack()))
 		}
 	}()
-	if turn := r.turn.Load(); turn != nil {
-		(*turn)()
-	}
+	r.turn()
 	return nil
 }
-
-func (r *ringer) stop() { r.turn.Store(nil) }

@@ -34,7 +34,7 @@ type TransportConfig struct {
 }
 
 const (
-	spareDescriptors = 500 // for files and listeners
+	spareDescriptors = 500 // for files and listeners; half of them when there are few
 
 	// netpollBuffer is the size of netpoll's read buffers, in bytes. One of 8 KiB or
 	// less it would never give back, even of an idle connection.
@@ -48,7 +48,8 @@ func (c TransportConfig) withDefaults() (TransportConfig, error) {
 		if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &l); err != nil {
 			return c, fmt.Errorf("getrlimit: %w", err)
 		}
-		c.MaxConnections = int(max(int64(min(l.Cur, 1<<20))-spareDescriptors, 1))
+		files := int64(min(l.Cur, 1<<20))
+		c.MaxConnections = int(max(files-spareDescriptors, files/2, 1))
 	}
 	c.HeadBytes = orDefault(c.HeadBytes, 32<<10)
 	c.TargetBytes = orDefault(c.TargetBytes, 8<<10)
@@ -112,7 +113,6 @@ type Transport struct {
 	mu        sync.Mutex // also for setting draining
 	conns     map[*Exchange]struct{}
 	acceptors map[*acceptor]struct{}
-	ringers   []*ringer
 	empty     chan struct{} // closed when draining and no connection is left; nil before
 }
 

@@ -108,17 +108,18 @@ func advanced(b []byte, n int) ([]byte, int) {
 }
 
 // SendFile writes the n bytes from pos on of the file that fd refers to, without
-// copying them through memory. StartBody was given a length. It blocks as Write does,
-// and while the file is read.
+// copying them through memory; in a chunked body they are one chunk. It blocks as Write
+// does, and while the file is read.
 func (x *Exchange) SendFile(fd uintptr, pos, n int64) error {
 	a := x.act
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if err := x.fits(a, n); err != nil || x.head {
+	if err := x.fits(a, n); err != nil || n == 0 || x.head {
 		return err
 	}
-	if a.length < 0 {
-		return errors.New("server: SendFile needs a known length")
+	chunked := a.length < 0 && !x.old
+	if chunked {
+		a.start = http1.AppendChunkSize(a.start, int(n))
 	}
 	if len(a.start) > 0 {
 		if err := x.pushAll(a.start, nil, nil); err != nil {
@@ -156,6 +157,9 @@ func (x *Exchange) SendFile(fd uintptr, pos, n int64) error {
 			n -= int64(sent)
 			x.t.bytesOut.Add(uint64(sent))
 		}
+	}
+	if chunked {
+		a.start = append(a.start, http1.CRLF...) // leaves with what comes next, at the latest the last chunk
 	}
 	return nil
 }

@@ -50,9 +50,9 @@ type Config struct {
 	Spares int
 
 	// Ready is called on the preparer's goroutine, after Begin was false, when it
-	// is worth calling again: the next file is ready, or preparing it has begun to
-	// fail for want of space (NoSpace), or the log has failed (Err). It must not
-	// block. May be nil.
+	// is worth calling again: the next file is ready, or preparing it has failed for
+	// want of space (NoSpace), or the log has failed (Err). It must not block. May be
+	// nil.
 	Ready func()
 
 	// Before, if not nil, is called by Open when the log has been read and is sound,

@@ -108,13 +108,14 @@ func (l *Log) fail(err error) error {
 	return l.Err()
 }
 
-// NoSpace reports whether the next file can't be made because the disk is full.
-// Begin is false then as soon as the current file is. The preparer tries again, at
-// intervals and whenever a file is released.
+// NoSpace reports whether the next file can't be made because the disk is full, and
+// none that was released is about to take its place. Begin is false then as soon as
+// the current file is. The preparer tries again, at intervals and whenever a file is
+// released.
 func (l *Log) NoSpace() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.noSpace
+	return l.noSpace && !(l.released() && l.committed.Load() > l.old[0].last.Batch)
 }
 
 // MaxRecord returns the largest sum of head and body, in bytes, that Add takes: a

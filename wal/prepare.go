@@ -142,16 +142,15 @@ func (l *Log) prepareNext() error {
 	return nil
 }
 
-// reportNoSpace tells the turn once, and leaves it waiting for the next file.
+// reportNoSpace tells the turn, and leaves it waiting for the next file.
 func (l *Log) reportNoSpace(err error) {
 	l.mu.Lock()
 	news, waiting := !l.noSpace, l.waiting
 	l.noSpace = true
 	l.mu.Unlock()
-	if !news {
-		return
+	if news {
+		l.cfg.Logf("wal: %s: the next file can't be made: %v", l.cfg.Dir, err)
 	}
-	l.cfg.Logf("wal: %s: the next file can't be made: %v", l.cfg.Dir, err)
 	if waiting {
 		l.cfg.Ready()
 	}
@@ -267,7 +266,7 @@ func (l *Log) takeReleased() *logFile {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.deferred.Store(false)
-	if len(l.old) == 0 || l.old[0].last.Batch > l.low.Batch {
+	if !l.released() {
 		return nil
 	}
 	f := l.old[0]
@@ -282,6 +281,9 @@ func (l *Log) takeReleased() *logFile {
 	l.old = slices.Delete(l.old, 0, 1)
 	return f
 }
+
+// released reports whether the oldest file has been let go of. The caller holds mu.
+func (l *Log) released() bool { return len(l.old) > 0 && l.old[0].last.Batch <= l.low.Batch }
 
 // zero makes the bytes of f from off on zero, without syncing.
 func (l *Log) zero(f *logFile, off int64) error {

@@ -246,7 +246,7 @@ func TestForeignFiles(t *testing.T) {
 	}
 	l.wantCorrupt(Position{}, filePath(labDir, 3, suffixLog), 16)
 
-	for _, size := range []int64{0, 100, block, MinFileBytes - block, MinFileBytes + block} {
+	for _, size := range []int64{0, 100, block, MinFileBytes - block} {
 		l = newLab(t)
 		l.batch("a")
 		f, err := l.fs.OpenAppend(filePath(labDir, 1, suffixLog))
@@ -256,9 +256,21 @@ func TestForeignFiles(t *testing.T) {
 		if err := f.Truncate(size); err != nil {
 			t.Fatal(err)
 		}
-		off := min(size, MinFileBytes)
-		l.wantCorrupt(Position{}, filePath(labDir, 1, suffixLog), off)
+		l.wantCorrupt(Position{}, filePath(labDir, 1, suffixLog), size)
 	}
+
+	// A file that has grown ends where its header says.
+	l = newLab(t)
+	l.batch("a")
+	f, err := l.fs.OpenAppend(filePath(labDir, 1, suffixLog))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Truncate(MinFileBytes + block); err != nil {
+		t.Fatal(err)
+	}
+	l.reopen(Position{})
+	l.wantReplayed("1/1/1 a|")
 }
 
 // Neither what a file held before nor what a payload holds is taken for a record.

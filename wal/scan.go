@@ -99,7 +99,7 @@ func (s *scanner) readHeader(f *logFile, number uint64) error {
 	if f.number != number {
 		return &base.CorruptionError{Path: f.path, Offset: 16, Detail: fmt.Sprintf("the header is that of log file %d", f.number)}
 	}
-	if f.size != size {
+	if size < f.size { // what is behind the end belongs to nobody
 		return &base.CorruptionError{Path: f.path, Offset: min(size, f.size), Detail: fmt.Sprintf("the file has %d bytes instead of %d", size, f.size)}
 	}
 	return nil

@@ -97,7 +97,7 @@ func (t *tracer) decodeDescriptor(name string, arg []uint64) *event {
 	if !known {
 		return nil
 	}
-	peer, client := t.peers[fd]
+	_, client := t.peers[fd]
 	e := &event{call: name, path: path}
 	switch name {
 	case "read", "readv", "recvfrom":
@@ -105,11 +105,12 @@ func (t *tracer) decodeDescriptor(name string, arg []uint64) *event {
 			return nil
 		}
 	case "write", "sendto":
-		e.n = int64(arg[2])
-		e.data = t.bytes(arg[1], int(min(arg[2], keepSocket)))
-		if !client {
-			e.data = t.bytes(arg[1], int(min(arg[2], keepFile)))
+		keep := uint64(keepFile)
+		if client {
+			keep = keepSocket
 		}
+		e.n = int64(arg[2])
+		e.data = t.bytes(arg[1], int(min(arg[2], keep)))
 	case "writev":
 		e.data = t.gathered(arg[1], int(arg[2]))
 	case "pwrite64":
@@ -123,10 +124,6 @@ func (t *tracer) decodeDescriptor(name string, arg []uint64) *event {
 		if client {
 			delete(t.peers, fd) // the number may be somebody else's before this returns
 		}
-		e.path = path
-	}
-	if client {
-		e.path = peer
 	}
 	return e
 }
