@@ -45,4 +45,3 @@ func (c *call) replaceAttrs() {
 	}
 	c.submit()
 }
-

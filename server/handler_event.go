@@ -238,7 +238,7 @@ func (c *call) translate(r *protocol.WriteResult, o *engine.Op) {
 		ReplacedSeq:   a.ReplacedSeq,
 		LastSeq:       a.LastSeq,
 	}
-	if a.Stream != 0 {
+	if ev := &o.Event; a.Stream != 0 && (ev.Op != core.OpCreate || ev.Name != "") { // a bucket has no such headers
 		r.Incarnation = c.engine.Load().Incarnation(a.Stream)
 		r.Records = protocol.Records{
 			Set: true, First: a.FirstRecord, Next: a.NextRecord, HasStart: a.HasStart, Start: a.StartRecord,

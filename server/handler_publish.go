@@ -125,13 +125,14 @@ type upload struct {
 // publish answers a PUT of a snapshot.
 func (c *call) publish() {
 	c.offPoller(func() {
-		e, up := c.engine.Load(), upload{}
+		s, up := c.Server, upload{} // c is gone once it has answered
 		for c.publishOnce(&up) == restart {
 		}
-		if up.held {
-			if err := e.Blobs().Unpin(up.digest, now()); err != nil {
-				c.cfg.Logger.Error("giving up the reference to an uploaded snapshot", "error", err)
-			}
+		if !up.held {
+			return
+		}
+		if err := s.engine.Load().Blobs().Unpin(up.digest, now()); err != nil {
+			s.cfg.Logger.Error("giving up the reference to an uploaded snapshot", "error", err)
 		}
 	})
 }
@@ -294,4 +295,3 @@ func (c *call) dropOnce() verdict {
 	}
 	return c.decide(core.Event{Op: core.OpDrop, Offset: at})
 }
-

@@ -78,7 +78,7 @@ func TestLongReads(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, 0))
-	text1, json1 := n.create(blob), n.create(json)
+	text1, json1 := n.create(octets), n.create(json)
 	var bytes strings.Builder
 	var messages []string
 	for range 60 {
@@ -86,7 +86,7 @@ func TestLongReads(t *testing.T) {
 		for i := range chunk {
 			chunk[i] = byte(rng.Uint32())
 		}
-		n.append(text1, blob, string(chunk))
+		n.append(text1, octets, string(chunk))
 		bytes.Write(chunk)
 		m := fmt.Sprintf(`"%s"`, strings.Repeat("x,", rng.IntN(20<<10)))
 		n.append(json1, json, m)

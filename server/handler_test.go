@@ -148,7 +148,7 @@ func TestField7HeadersDecideBeforeTheBody(t *testing.T) {
 		length            int
 		want              string
 	}{
-		{s, text, 10, "409"}, {"none", text, 10, "404"}, {open, blob, 10, "409"}, {open, text, 2 << 20, "413"}, {open, text, 2, "100"},
+		{s, text, 10, "409"}, {"none", text, 10, "404"}, {open, octets, 10, "409"}, {open, text, 2 << 20, "413"}, {open, text, 2, "100"},
 	} {
 		if got := send(step.path, step.contentType, step.length); got != step.want {
 			t.Fatalf("%+v: got %s", step, got)

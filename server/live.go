@@ -44,8 +44,8 @@ type reader struct {
 	held     base.Millis   // since when the beginning of a code point waits; 0: none
 
 	wish   wish
-	record uint64         // of a read by record: the one at offset
-	boot   *bootSnapshot  // what is to be sent before everything else; nil as a rule
+	record uint64        // of a read by record: the one at offset
+	boot   *bootSnapshot // what is to be sent before everything else; nil as a rule
 
 	ticket  uint32 // long-poll
 	mode    mode

@@ -70,9 +70,7 @@ func (e *encoder) late() bool { return time.Now().After(e.until) }
 // leaves alone what is not in memory.
 func (e *encoder) serve(r *reader, v *engine.View, mem bool) result {
 	if r.boot != nil {
-		if res := e.sendSnapshot(r, mem); r.boot != nil {
-			return res
-		}
+		return e.sendSnapshot(r, mem)
 	}
 	for {
 		switch {

@@ -157,14 +157,14 @@ func TestEvents(t *testing.T) {
 
 func TestField74BinaryEvents(t *testing.T) {
 	n := newNode(t, nil)
-	s := n.create(blob)
+	s := n.create(octets)
 	var all []byte
 	for _, size := range []int{1, 2, 3, 4097, 300000} {
 		b := make([]byte, size)
 		for i := range b {
 			b[i] = byte(i)
 		}
-		n.append(s, blob, string(b))
+		n.append(s, octets, string(b))
 		all = append(all, b...)
 	}
 	n.want(204, "POST", s, "", "Stream-Closed", "true")
@@ -284,12 +284,12 @@ func TestField62EveryReaderIsWoken(t *testing.T) {
 // before where it began; the wait does not miss it (field report 58).
 func TestField58NowRacesWithAppends(t *testing.T) {
 	n := newNode(t, nil)
-	s := n.create(blob)
+	s := n.create(octets)
 	for range 300 {
 		got := make(chan answer)
 		go func() { got <- n.do("GET", s+"?offset=now&live=long-poll&timeout=9", "") }()
 		for waits := true; waits; {
-			next := n.append(s, blob, "m")
+			next := n.append(s, octets, "m")
 			select {
 			case a := <-got:
 				if a.status != 200 || a.body == "" || a.header.Get("Stream-Next-Offset") > next {

@@ -23,34 +23,56 @@ const (
 	routeHead
 	routeDelete
 	routeOptions
+	routeBucket
+	routeList
+	routePublish
+	routeSnapshot
+	routeRetention
+	routeBootstrap
+	routeAttrs
+	routeBatch
 	routes
 )
 
-var routeNames = [routes]string{"other", "create", "append", "read", "long-poll", "sse", "head", "delete", "options"}
+var routeNames = [routes]string{
+	"other", "create", "append", "read", "long-poll", "sse", "head", "delete", "options",
+	"bucket", "list", "publish", "snapshot", "retention", "bootstrap", "attrs", "append-batch",
+}
+
+// kindRoutes are the routes of the kinds of operation, but for reads.
+var kindRoutes = [...]route{
+	protocol.KindCreate:         routeCreate,
+	protocol.KindAppend:         routeAppend,
+	protocol.KindHead:           routeHead,
+	protocol.KindDelete:         routeDelete,
+	protocol.KindOptions:        routeOptions,
+	protocol.KindBucketCreate:   routeBucket,
+	protocol.KindBucketGet:      routeBucket,
+	protocol.KindBucketDelete:   routeBucket,
+	protocol.KindList:           routeList,
+	protocol.KindSnapshotPut:    routePublish,
+	protocol.KindSnapshotLatest: routeSnapshot,
+	protocol.KindSnapshotGet:    routeSnapshot,
+	protocol.KindSnapshotDelete: routeSnapshot,
+	protocol.KindRetention:      routeRetention,
+	protocol.KindBootstrap:      routeBootstrap,
+	protocol.KindAttrsGet:       routeAttrs,
+	protocol.KindAttrsPut:       routeAttrs,
+	protocol.KindAppendBatch:    routeBatch,
+}
 
 // routeOf returns the route of an operation.
 func routeOf(op *protocol.Operation) route {
-	switch op.Kind {
-	case protocol.KindCreate:
-		return routeCreate
-	case protocol.KindAppend:
-		return routeAppend
-	case protocol.KindHead:
-		return routeHead
-	case protocol.KindDelete:
-		return routeDelete
-	case protocol.KindOptions:
-		return routeOptions
-	case protocol.KindRead:
-		switch op.Read.Live {
-		case protocol.LiveLongPoll:
-			return routeLongPoll
-		case protocol.LiveSSE:
-			return routeEvents
-		}
-		return routeRead
+	if op.Kind != protocol.KindRead {
+		return kindRoutes[op.Kind]
 	}
-	return routeOther
+	switch op.Read.Live {
+	case protocol.LiveLongPoll:
+		return routeLongPoll
+	case protocol.LiveSSE:
+		return routeEvents
+	}
+	return routeRead
 }
 
 // statuses is one more than the largest status that is counted by itself.
@@ -84,6 +106,7 @@ var (
 	descRequests    = describe("http_requests_total", "Answers, by route and status.", "route", "status")
 	descReaders     = describe("live_readers", "Live readers that are parked or catching up, by mode.", "mode")
 	descStalls      = describe("live_stalls_total", "Events that a slow reader's socket did not take whole.")
+	descUploads     = describe("snapshot_uploads", "Snapshots that are being received.")
 	descSlow        = describe("slow_consumers_total", "Connections cut because they took nothing for too long.")
 	descReplaced    = describe("live_text_replaced_total", "Unfinished code points sent to event streams as U+FFFD.")
 	descDamaged     = describe("damaged_reads_total", "Reads of a range that is damaged.")
@@ -98,7 +121,7 @@ var (
 // Describe sends the descriptions of everything that Collect collects.
 func (m *metrics) Describe(to chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		descRequests, descReaders, descStalls, descSlow, descReplaced, descDamaged,
+		descRequests, descReaders, descStalls, descSlow, descReplaced, descDamaged, descUploads,
 		descConnections, descAccepted, descRefused, descMalformed, descReceived, descSent,
 	} {
 		to <- d
@@ -126,6 +149,7 @@ func (m *metrics) Collect(to chan<- prometheus.Metric) {
 	counter(descStalls, m.stalls.Load())
 	counter(descReplaced, m.replaced.Load())
 	counter(descDamaged, m.damaged.Load())
+	gauge(descUploads, m.server.uploads.Load())
 
 	t := m.server.transport.Stats()
 	gauge(descConnections, t.Connections)

@@ -145,9 +145,9 @@ func (n *node) want(status int, method, path, body string, headers ...string) an
 }
 
 const (
-	text = "text/plain"
-	json = "application/json"
-	blob = "application/octet-stream"
+	text   = "text/plain"
+	json   = "application/json"
+	octets = "application/octet-stream"
 )
 
 // create makes a stream of a content type and returns its name.

@@ -23,6 +23,7 @@ type Server struct {
 	hub       *hub
 	metrics   *metrics
 	calls     callPool
+	uploads   atomic.Int64 // snapshots that are being received
 
 	engine atomic.Pointer[engine.Engine] // nil until Start
 	rings  atomic.Pointer[[]func()]      // by shard; nil until Start

@@ -79,11 +79,12 @@ func limits(c *config) []setting {
 	s := &c.Server
 	return []setting{
 		{"max-body-bytes", "32MiB", "largest body of a PUT or POST; 413 beyond", size(&s.MaxBodyBytes, 1, 1<<30)},
+		{"max-snapshot-bytes", "128MiB", "largest snapshot; 413 beyond", size(&s.MaxSnapshotBytes, 1, 1<<40)},
 		{"max-inflight-body-bytes", "256MiB", "sum of the bodies being received; 503 beyond", size(&s.MaxInflightBodyBytes, 1<<20, math.MaxInt64)},
 		{"max-header-bytes", "32KiB", "largest request head; 431 beyond", size(&s.MaxHeaderBytes, 1<<10, 1<<20)},
 		{"max-connections", "0", "connections at once; 0 = by the limit of open files", count(&s.MaxConnections, 0, 1<<24)},
 		{"default-read-bytes", "0", "page of a read without max_bytes; 0 = to the tail", orDefault(&s.DefaultReadBytes, size(&s.DefaultReadBytes, 1, math.MaxInt64))},
-		{"max-read-bytes", "64MiB", "largest max_bytes; more is taken for this", size(&s.MaxReadBytes, 1, math.MaxInt64)},
+		{"max-read-bytes", "64MiB", "largest max_bytes, and page of a bootstrap's messages; more is taken for this", size(&s.MaxReadBytes, 1, math.MaxInt64)},
 	}
 }
 

@@ -56,8 +56,7 @@ func Apply(h *Head, rec *record.Record, eff *Effects) (*Head, error) {
 		}
 		h.write(rec, eff)
 	case record.TypeTouch:
-		h.Touched = max(h.Touched, rec.At)
-		eff.State = true
+		h.used(rec.At, eff)
 	case record.TypeForget:
 		if !h.dropProducer(string(rec.Producer.ID)) {
 			return nil, fmt.Errorf("stream %d forgets producer %q, which it does not know", h.ID, rec.Producer.ID)
@@ -89,16 +88,18 @@ func Apply(h *Head, rec *record.Record, eff *Effects) (*Head, error) {
 			return nil, err
 		}
 	case record.TypeTrim:
-		if rec.Offset > h.Next || rec.Offset < h.First || rec.Ordinal > h.NextRecord {
+		if s := h.snapshot(); s == nil || rec.Offset > s.Offset || !h.holds(rec.Offset, rec.Ordinal) {
 			return nil, fmt.Errorf("stream %d is trimmed to %d, which holds [%d, %d)", h.ID, rec.Offset, h.First, h.Next)
 		}
 		h.trim(rec.Offset, rec.Ordinal, eff)
+		h.used(rec.At, eff)
 	case record.TypeDrop:
 		if err := h.drop(rec.Offset, eff); err != nil {
 			return nil, err
 		}
 	case record.TypeAttrs:
 		h.setAttrs(rec.Attrs, eff)
+		h.used(rec.At, eff)
 	default:
 		return nil, fmt.Errorf("record of unknown type %d", rec.Type)
 	}
@@ -113,10 +114,15 @@ func applyCreate(h *Head, rec *record.Record, eff *Effects) (*Head, error) {
 	if f := rec.Config.Fork; f != nil {
 		h.Next, h.NextRecord, h.First, h.FirstRecord = f.Offset, f.Record, f.First, f.FirstRecord
 	}
-	if rec.Offset != h.Next {
-		return nil, fmt.Errorf("create of stream %d at %d, which begins at %d", h.ID, rec.Offset, h.Next)
+	if rec.Offset != h.Next || h.First > h.Next || h.FirstRecord > h.NextRecord {
+		return nil, fmt.Errorf("create of stream %d at %d, which begins with [%d, %d)", h.ID, rec.Offset, h.First, h.Next)
 	}
 	eff.Config = true
+	if rec.Snapshot != nil {
+		if err := h.publish(rec, eff); err != nil {
+			return nil, err
+		}
+	}
 	if rec.Attrs != nil {
 		h.setAttrs(rec.Attrs, eff)
 	}
@@ -152,6 +158,12 @@ func (h *Head) write(rec *record.Record, eff *Effects) {
 			h.HasClosedBy, h.ClosedBy, h.ClosedEpoch, h.ClosedSeq = true, string(t.ID), t.Epoch, t.Seq
 		}
 	}
+}
+
+// used notes that the stream was used: a TTL counts from here.
+func (h *Head) used(at base.Millis, eff *Effects) {
+	h.Touched = max(h.Touched, at)
+	eff.State = true
 }
 
 // settle decides what is left of a deleted stream: nothing, or its bytes for as

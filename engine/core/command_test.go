@@ -18,9 +18,14 @@ import (
 //	sleep DURATION
 //	disk full|free
 //	create STREAM [type=T] [WRITE…] [ttl=SECONDS] [expires=MILLIS] [from=STREAM [offset=N] [sub=N]]
-//	       [id=N at=OFFSET records=N]      what a fork's chain has resolved, after its pin
+//	       [id=N at=OFFSET records=N [with-snapshot]]  what a fork's chain has resolved, after its pin
 //	append STREAM [type=T] [WRITE…]
 //	delete STREAM [incarnation=N] [header-fault]
+//	snapshot STREAM at=OFFSET record=N digest=WORD [type=T] [retain] [incarnation=N] [header-fault] [body-fault]
+//	trim STREAM at=OFFSET record=N [incarnation=N] [header-fault] [body-fault]
+//	drop STREAM at=OFFSET [incarnation=N] [header-fault]
+//	attributes STREAM attrs=JSON [incarnation=N] [header-fault] [body-fault]
+//	bucket NAME open|absent|frozen         what the shard knows of it
 //	expire|touch ID
 //	pin|unpin ID fork=ID [at=OFFSET]
 //	upkeep                                 does what records have left to be done
@@ -28,7 +33,9 @@ import (
 //	state                                  the bytes of all heads
 //
 // WRITE is body=A|B (two messages), close, producer=ID/EPOCH/SEQ, seq=S, incarnation=N,
-// header-fault, body-fault; type is text/plain unless it is given or a fork's. A value in quotes is a Go string.
+// if-match=TAGS, if-none-match=TAGS, record-match=N, attrs=JSON, bucketed, header-fault,
+// body-fault; type is text/plain unless it is given or a fork's. TAGS are * or
+// ID:NEXT[:c], separated by commas. A value in quotes is a Go string.
 func (w *world) dispatch(a *arguments) (string, error) {
 	switch a.verb {
 	case "set":
@@ -46,6 +53,13 @@ func (w *world) dispatch(a *arguments) (string, error) {
 		return show(w.live.named(name(a.object))), nil
 	case "upkeep":
 		return w.doUpkeep()
+	case "bucket":
+		state, ok := bucketStates[a.word(2)]
+		if !ok {
+			return "", fmt.Errorf("a bucket is open, absent or frozen")
+		}
+		w.buckets[a.object] = state
+		return "", nil
 	}
 	ev, err := w.event(a)
 	if err != nil {
@@ -129,6 +143,7 @@ func (w *world) set(a *arguments) error {
 
 var verbs = map[string]Op{
 	"create": OpCreate, "append": OpAppend, "delete": OpDelete, "expire": OpExpire, "touch": OpTouch, "pin": OpPin, "unpin": OpUnpin,
+	"snapshot": OpSnapshot, "trim": OpTrim, "drop": OpDrop, "attributes": OpAttrs,
 }
 
 func (w *world) event(a *arguments) (*Event, error) {
@@ -152,6 +167,13 @@ func (w *world) event(a *arguments) (*Event, error) {
 	if ev.HasIncarnation, err = number(a, "incarnation", &ev.Incarnation); err != nil || ev.Op == OpDelete {
 		return ev, err
 	}
+	switch ev.Op {
+	case OpSnapshot, OpTrim, OpDrop, OpAttrs:
+		return ev, snapshotOf(ev, a)
+	}
+	if err = conditionsOf(ev, a); err != nil {
+		return ev, err
+	}
 	if err = writeOf(ev, a); err != nil || ev.Op == OpAppend {
 		return ev, err
 	}
@@ -169,6 +191,9 @@ func (w *world) event(a *arguments) (*Event, error) {
 func writeOf(ev *Event, a *arguments) error {
 	ev.BodyFault = a.has("body-fault")
 	ev.Close = a.has("close")
+	if s, ok := a.get("attrs"); ok {
+		ev.Attrs = []byte(s)
+	}
 	t, ok := a.get("type")
 	if _, fork := a.values["from"]; !ok && !fork && (ev.Op == OpCreate || a.has("body")) {
 		t, ok = "text/plain", true
@@ -237,6 +262,10 @@ func (w *world) forkOf(ev *Event, a *arguments) error {
 		ev.ContentType, ev.MediaType, ev.JSON = src.ContentType, []byte(src.MediaType), src.JSON
 	}
 	f.Resolved = r
+	r.First, r.FirstRecord = src.First, src.FirstRecord
+	if a.has("with-snapshot") {
+		f.Snapshot = src.snapshot()
+	}
 	if _, err = number(a, "at", &r.Offset); err == nil {
 		_, err = number(a, "records", &r.Record)
 	}
@@ -290,6 +319,11 @@ var codeNames = map[Code]string{
 	NameHeldByForks: "name held by forks", ForkSourceNotFound: "source not found", ForkSourceGone: "source gone",
 	ForkOffsetInvalid: "no such place in the source", TooManyProducers: "too many producers", StateFull: "state full",
 	DiskFull: "disk full", NeedsSource: "needs its source", NeedsRoom: "needs room",
+	PreconditionFailed: "precondition failed", RecordMismatch: "another record",
+	BucketNotFound: "no such bucket", BucketClosing: "bucket is closing",
+	SnapshotTrimmed: "trimmed", SnapshotBeyondTail: "beyond the tail", SnapshotStale: "older than the snapshot",
+	SnapshotConflict: "other bytes there", SnapshotIsCurrent: "it is the current one", SnapshotNotFound: "no such snapshot",
+	RetentionBehind: "retention goes back", RetentionAhead: "retention beyond the snapshot",
 }
 
 func describeAnswer(b *strings.Builder, a *Answer) {
@@ -317,12 +351,19 @@ func describeAnswer(b *strings.Builder, a *Answer) {
 	if a.Code == StreamSeqRegression {
 		fmt.Fprintf(b, " last %q", a.LastSeq)
 	}
+	if a.First > 0 {
+		fmt.Fprintf(b, " from %d record %d", a.First, a.FirstRecord)
+	}
+	if s := a.Snapshot; s != nil {
+		fmt.Fprintf(b, " snapshot %d %s", s.Offset, digestWord(s))
+	}
 	b.WriteString("\n")
 }
 
 var typeNames = map[record.Type]string{
 	record.TypeCreate: "create", record.TypeAppend: "append", record.TypeDelete: "delete", record.TypeTouch: "touch",
 	record.TypePin: "pin", record.TypeUnpin: "unpin", record.TypeForget: "forget",
+	record.TypeSnapshot: "snapshot", record.TypeTrim: "trim", record.TypeDrop: "drop", record.TypeAttrs: "attributes",
 }
 
 func describeRecord(b *strings.Builder, r *record.Record) {
@@ -338,6 +379,8 @@ func describeRecord(b *strings.Builder, r *record.Record) {
 		if r.Expired {
 			b.WriteString(": expired")
 		}
+	default:
+		describeSnapshotRecord(b, r)
 	}
 	b.WriteString("\n")
 }
@@ -356,6 +399,7 @@ func describeEffects(b *strings.Builder, e *Effects) {
 	if e.Pin != 0 {
 		fmt.Fprintf(b, " pin %d%s", e.Pin, removed(e.PinRemoved))
 	}
+	describeSnapshotEffects(b, e)
 	if e.Gone {
 		b.WriteString(", tombstone")
 	}
@@ -406,6 +450,7 @@ func show(h *Head) string {
 		p := h.producers[id]
 		fmt.Fprintf(&b, "producer %s %d/%d bytes [%d, %d) records [%d, %d) at %d\n", id, p.Epoch, p.Seq, p.Start, p.End, p.StartRecord, p.EndRecord, p.At)
 	}
+	showExtra(&b, h.Extra())
 	pins := make([]string, 0, h.Pins())
 	h.EachPin(func(fork base.StreamID, upTo base.Offset) {
 		pins = append(pins, fmt.Sprintf("pinned by #%03d up to %d\n", fork, upTo))

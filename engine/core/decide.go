@@ -48,9 +48,7 @@ func Decide(h *Head, ev *Event, env *Env, rec *record.Record, a *Answer) bool {
 		a.Stream, a.Fixed = h.ID, h.Fixed
 		a.Next, a.NextRecord, a.Closed = h.Next, h.NextRecord, h.Closed
 		a.First, a.FirstRecord = h.First, h.FirstRecord
-		if h.extra != nil {
-			a.Snapshot = h.extra.Snapshot
-		}
+		a.Snapshot = h.snapshot()
 		rec.Stream = h.ID
 	}
 	switch ev.Op {
@@ -107,8 +105,12 @@ func outsized(ev *Event) bool {
 	switch {
 	case t.Set && len(t.ID) == 0, len(t.ID) > record.MaxProducerID, len(ev.StreamSeq) > record.MaxStreamSeq:
 		return true
-	case len(ev.Body) > record.MaxBody, len(ev.Ends) > record.MaxMessages, len(ev.Attrs) > record.MaxAttrs:
+	case len(ev.Body) > record.MaxBody, len(ev.Ends) > record.MaxMessages:
 		return true
+	case len(ev.Attrs) > record.MaxAttrs, len(ev.Attrs) == 0 && (ev.Op == OpAttrs && !ev.BodyFault || ev.Attrs != nil):
+		return true
+	case ev.Op == OpSnapshot:
+		return len(ev.Snapshot.ContentType) > record.MaxContentType || ev.Snapshot.Size < 0
 	case ev.Op != OpCreate:
 		return false
 	}
@@ -153,8 +155,10 @@ func decidePin(h *Head, ev *Event, rec *record.Record, a *Answer) bool {
 		return a.refuse(ForkSourceNotFound)
 	case h.Deleted:
 		return a.refuse(ForkSourceGone)
-	case ev.ForkOffset > h.Next || ev.ForkOffset < h.First:
+	case ev.ForkOffset > h.Next:
 		return a.refuse(ForkOffsetInvalid)
+	case ev.ForkOffset < h.First:
+		return a.refuse(SnapshotTrimmed)
 	}
 	rec.Type, rec.ForkID, rec.ForkOffset = record.TypePin, ev.ForkID, ev.ForkOffset
 	a.Code = Deleted
@@ -339,6 +343,8 @@ func decideCreate(h *Head, ev *Event, env *Env, rec *record.Record, a *Answer) b
 		return a.refuse(HeaderFault)
 	case len(ev.IfMatch) > 0:
 		return a.refuse(PreconditionFailed) // there is nothing to match
+	case ev.HasRecordMatch && ev.RecordMatch != 0:
+		return a.refuse(RecordMismatch)
 	case env.Bucket != BucketOpen: // absent, it was deleted since it was made for this stream
 		return a.refuse(BucketClosing)
 	case ev.Fork != nil && ev.Fork.Resolved == nil:
@@ -363,6 +369,10 @@ func decideCreate(h *Head, ev *Event, env *Env, rec *record.Record, a *Answer) b
 	}
 	fillWrite(off, n, ev, rec, a)
 	rec.Attrs = ev.Attrs
+	if f := ev.Fork; f != nil {
+		rec.Snapshot = f.Snapshot
+		a.First, a.FirstRecord, a.Snapshot = f.Resolved.First, f.Resolved.FirstRecord, f.Snapshot
+	}
 	a.Code, a.Stream = Created, rec.Stream
 	a.Fixed = &Fixed{ID: rec.Stream, Config: *rec.Config}
 	return true

@@ -65,8 +65,10 @@ type Event struct {
 	// OpCreate in a bucket: Bucketed refuses to make one implicitly.
 	Bucketed bool
 
-	// OpCreate, OpAppend: preconditions; an empty IfMatch is none.
+	// OpCreate, OpAppend: preconditions. An empty list is none: where a header names
+	// only tags that no stream can have, the zero Match stands for them.
 	IfMatch        []Match
+	IfNoneMatch    []Match
 	RecordMatch    uint64
 	HasRecordMatch bool
 
@@ -87,7 +89,7 @@ type Event struct {
 // Snapshot is what events, answers and views say about a snapshot.
 type Snapshot = record.Snapshot
 
-// Match is one tag of the header If-Match: a state tag, or a range tag's end.
+// Match is one tag of If-Match or If-None-Match: a state tag, or a range tag's end.
 type Match struct {
 	Any         bool // "*"
 	Incarnation uint64
@@ -104,8 +106,10 @@ type ForkSpec struct {
 	InheritType  bool   // no Content-Type in the request
 	InheritLife  bool   // neither Stream-TTL nor Stream-Expires-At in the request
 
-	// Resolved is set once the source has been pinned: what the fork is made of.
+	// Resolved is set once the source has been pinned: what the fork is made of, and
+	// the snapshot that covers what the source had trimmed.
 	Resolved *record.Fork
+	Snapshot *record.Snapshot
 }
 
 // Code is how an operation ended.
@@ -141,12 +145,12 @@ const (
 	TooManyProducers    // 429
 	StateFull           // 429
 	DiskFull            // 507
-	PreconditionFailed  // 412, If-Match
+	PreconditionFailed  // 412, If-Match or If-None-Match
 	RecordMismatch      // 412, Stream-Record-Match
 	BucketNotFound      // 404
 	BucketClosing       // 503, the bucket is being deleted
 	BucketNotEmpty      // 409
-	SnapshotTrimmed     // 410, below the earliest offset
+	SnapshotTrimmed     // 410, below the earliest offset; of a fork too
 	SnapshotBeyondTail  // 409
 	SnapshotStale       // 409, older than the current one
 	SnapshotConflict    // 409, other bytes at the same offset

@@ -81,6 +81,15 @@ func (m *machine) apply(rec *record.Record) (Effects, error) {
 			rows[key] = record.AppendPinRow(nil, eff.PinOffset)
 		}
 	}
+	for _, s := range eff.Snapshots {
+		rows[string(record.AppendSnapshotKey(nil, s.Offset))] = s.AppendRow(nil)
+	}
+	if eff.Dropped != nil {
+		delete(rows, string(record.AppendSnapshotKey(nil, eff.Dropped.Offset)))
+	}
+	if eff.Attrs != nil {
+		rows[string(record.AttrsKey)] = slices.Clone(eff.Attrs)
+	}
 	return eff, nil
 }
 
@@ -115,6 +124,14 @@ func (m *machine) restored(id base.StreamID) (*Head, error) {
 				return nil, err
 			}
 			h.AddProducer(string(producer), &p)
+		case kind == record.RowSnapshot && !s.Deleted:
+			n, err := record.DecodeSnapshot(parsed.Offset, value)
+			if err != nil {
+				return nil, err
+			}
+			h.AddSnapshot(n)
+		case kind == record.RowAttrs && !s.Deleted:
+			h.AddAttrs(value)
 		}
 	}
 	return h, nil
@@ -136,7 +153,7 @@ func portrait(h *Head) string {
 	for _, id := range slices.Sorted(maps.Keys(h.pins)) {
 		fmt.Fprintf(&b, " pin %d %d", id, h.pins[id])
 	}
-	fmt.Fprintf(&b, " bytes %d", h.Bytes())
+	fmt.Fprintf(&b, "%s bytes %d", portraitExtra(h.Extra()), h.Bytes())
 	return b.String()
 }
 
@@ -148,6 +165,7 @@ type world struct {
 	now           base.Millis
 	nextID        base.StreamID
 	diskFull      bool
+	buckets       map[string]Bucket
 	log           []string      // the records, in words, for failure messages
 	upkeep        []Event       // what records have left to be done
 	decoded       record.Record // of the replica, reused as recovery does
@@ -155,7 +173,7 @@ type world struct {
 
 func newWorld() *world {
 	return &world{
-		live: newMachine(), replica: newMachine(), now: 1000, nextID: 1,
+		live: newMachine(), replica: newMachine(), now: 1000, nextID: 1, buckets: map[string]Bucket{},
 		settings: Settings{MaxProducers: 4, MaxState: 1 << 20, History: 1},
 	}
 }
@@ -166,7 +184,7 @@ func (w *world) submit(h *Head, ev *Event) (a Answer, rec record.Record, eff Eff
 	if h != nil {
 		before = portrait(h)
 	}
-	env := Env{Settings: &w.settings, Now: w.now, NewID: w.nextID, State: w.live.bytes(), DiskFull: w.diskFull}
+	env := Env{Settings: &w.settings, Now: w.now, NewID: w.nextID, State: w.live.bytes(), DiskFull: w.diskFull, Bucket: w.buckets[ev.Bucket]}
 	logged = Decide(h, ev, &env, &rec, &a)
 	if h != nil && portrait(h) != before {
 		return a, rec, eff, logged, fmt.Errorf("Decide changed the head from %s to %s", before, portrait(h))

@@ -31,6 +31,8 @@ var appendFaults = []fault{
 	{"gap", SequenceGap, func(_ *Head, ev *Event, _ *Env) { ev.Producer = producer("p", 2, 7) }},
 	{"unknown producer not at 0", SequenceGap, func(_ *Head, ev *Event, _ *Env) { ev.Producer = producer("new", 0, 1) }},
 	{"duplicate", Duplicate, func(_ *Head, ev *Event, _ *Env) { ev.Producer = producer("p", 2, 5) }},
+	{"If-Match", PreconditionFailed, func(_ *Head, ev *Event, _ *Env) { ev.IfMatch = []Match{{}, {Incarnation: Incarnation(3, 9), Next: 9}} }},
+	{"Stream-Record-Match", RecordMismatch, func(_ *Head, ev *Event, _ *Env) { ev.RecordMatch, ev.HasRecordMatch = 4, true }},
 	{"content type", ContentTypeMismatch, func(_ *Head, ev *Event, _ *Env) { ev.MediaType = []byte("text/html") }},
 	{"Stream-Seq", StreamSeqRegression, func(_ *Head, ev *Event, _ *Env) { ev.StreamSeq, ev.HasSeq = []byte("m"), true }},
 	{"body", BodyFault, func(_ *Head, ev *Event, _ *Env) { ev.BodyFault = true }},
@@ -154,7 +156,7 @@ func TestApplyRefuses(t *testing.T) {
 		rec  record.Record
 	}{
 		{"type 0", head(open), of(0)},
-		{"a type of the future", head(open), of(record.TypeMark + 1)},
+		{"a type of the future", head(open), of(record.TypeAttrs + 1)},
 		{"create of what exists", head(open), write(record.TypeCreate, 0)},
 		{"create with bytes that begin elsewhere", nil, write(record.TypeCreate, 1)},
 		{"create of a fork with bytes that begin elsewhere", nil, fork},

@@ -97,6 +97,17 @@ func (a *arguments) get(key string) (string, bool) {
 	return v, ok
 }
 
+// word returns the i-th word of the command where it is not a key=value.
+func (a *arguments) word(i int) string {
+	for k, v := range a.values {
+		if v == "" && !a.used[k] && i == 2 {
+			a.used[k] = true
+			return k
+		}
+	}
+	return ""
+}
+
 func (a *arguments) has(key string) bool { _, ok := a.get(key); return ok }
 
 func (a *arguments) unused() error {

@@ -11,9 +11,10 @@ import (
 // meets compares the preconditions of a write with the head (api §3, «Conditional
 // writes»). A list of tags matches if any of them does.
 func (h *Head) meets(ev *Event, env *Env, a *Answer) bool {
-	if len(ev.IfMatch) > 0 && !slices.ContainsFunc(ev.IfMatch, func(m Match) bool {
+	matches := func(m Match) bool {
 		return m.Any || m.Incarnation == Incarnation(env.History, h.ID) && m.Next == h.Next && m.Closed == h.Closed
-	}) {
+	}
+	if len(ev.IfMatch) > 0 && !slices.ContainsFunc(ev.IfMatch, matches) || slices.ContainsFunc(ev.IfNoneMatch, matches) {
 		return a.refuse(PreconditionFailed)
 	}
 	if ev.HasRecordMatch && ev.RecordMatch != h.NextRecord {
@@ -28,10 +29,7 @@ func decideSnapshot(h *Head, ev *Event, env *Env, rec *record.Record, a *Answer)
 	if !reach(h, ev, env, a) {
 		return false
 	}
-	s, cur := ev.Snapshot, (*record.Snapshot)(nil)
-	if h.extra != nil {
-		cur = h.extra.Snapshot
-	}
+	s, cur := ev.Snapshot, h.snapshot()
 	switch {
 	case s.Offset > h.Next:
 		return a.refuse(SnapshotBeyondTail)
@@ -43,6 +41,8 @@ func decideSnapshot(h *Head, ev *Event, env *Env, rec *record.Record, a *Answer)
 		return a.refuse(BodyFault)
 	case cur != nil && s.Offset < cur.Offset:
 		return a.refuse(SnapshotStale)
+	case env.State > env.MaxState:
+		return a.refuse(StateFull)
 	case env.DiskFull:
 		return a.refuse(DiskFull)
 	}
@@ -140,7 +140,7 @@ func (h *Head) publish(rec *record.Record, eff *Effects) error {
 		x.Replaced = append(slices.Clone(x.Replaced), &o)
 		eff.Snapshots = append(eff.Snapshots, &o)
 	}
-	if s.Offset > h.Next || s.Offset < h.First || s.Record > h.NextRecord {
+	if !h.holds(s.Offset, s.Record) {
 		return fmt.Errorf("snapshot of stream %d at %d, which holds [%d, %d)", h.ID, s.Offset, h.First, h.Next)
 	}
 	s.At = rec.At
@@ -149,7 +149,21 @@ func (h *Head) publish(rec *record.Record, eff *Effects) error {
 	if rec.Trim {
 		h.trim(s.Offset, s.Record, eff)
 	}
+	h.used(rec.At, eff)
 	return nil
+}
+
+// holds reports whether a message that is retained can begin at an offset, or the tail.
+func (h *Head) holds(at base.Offset, ordinal uint64) bool {
+	return h.First <= at && at <= h.Next && h.FirstRecord <= ordinal && ordinal <= h.NextRecord
+}
+
+// snapshot returns the current snapshot, or nil.
+func (h *Head) snapshot() *record.Snapshot {
+	if h.extra == nil {
+		return nil
+	}
+	return h.extra.Snapshot
 }
 
 // trim moves the earliest offset; what forks inherit stays for them.
@@ -160,7 +174,7 @@ func (h *Head) trim(to base.Offset, record uint64, eff *Effects) {
 	}
 }
 
-// drop forgets a replaced snapshot.
+// drop forgets a replaced snapshot. It is no use of the stream: mostly nobody asked for it.
 func (h *Head) drop(at base.Offset, eff *Effects) error {
 	s := h.extra.Find(at)
 	if s == nil || s == h.extra.Snapshot {

@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -95,6 +96,94 @@ func TestField86IfNoneMatch(t *testing.T) {
 	f.holds(s, "x")
 	f.want(http.StatusCreated, "PUT", f.name(), "", "If-None-Match", "*")
 	f.want(http.StatusNotFound, "GET", f.name(), "", "If-None-Match", "*")
+}
+
+// Of those who append on one condition, one wins; and the condition is looked at where it
+// belongs among the other checks.
+func TestField91IfMatch(t *testing.T) {
+	f := onShared(t, &ordinary)
+	s := f.create(plain)
+	state := func() string { return f.want(http.StatusOK, "HEAD", s, "").header.Get("ETag") }
+	want := ""
+	for range 50 {
+		tag := state()
+		answers := make([]answer, 20)
+		f.together(len(answers), func(i int) (err error) {
+			answers[i], err = f.once("POST", s, fmt.Sprintf("%02d", i), []string{"Content-Type", plain, "If-Match", tag})
+			return err
+		})
+		now := state()
+		winners := 0
+		for i, r := range answers {
+			switch r.status {
+			case http.StatusNoContent:
+				winners++
+				want += fmt.Sprintf("%02d", i)
+			case http.StatusPreconditionFailed:
+				f.has(r, "ETag", now, "Stream-Next-Offset", fmt.Sprintf("%020d", len(want)+2*(1-winners)))
+			default:
+				t.Fatalf("%v", r)
+			}
+		}
+		if winners != 1 {
+			t.Fatalf("%d of %d won", winners, len(answers))
+		}
+	}
+	f.holds(s, want)
+
+	old := state()
+	f.text(s, "x")
+	read := f.want(http.StatusOK, "GET", s+"?offset=3", "").header.Get("ETag")
+	part := f.want(http.StatusOK, "GET", s+"?offset=0&max_bytes=4", "").header.Get("ETag")
+	for match, status := range map[string]int{
+		old:    http.StatusPreconditionFailed,
+		part:   http.StatusPreconditionFailed,
+		`"a"`:  http.StatusPreconditionFailed,
+		`"-1"`: http.StatusPreconditionFailed,
+		`"` + fmt.Sprintf("%020d", len(want)+1) + `"`: http.StatusPreconditionFailed,
+		"W/" + state():             http.StatusPreconditionFailed, // RFC 9110: the comparison is strong
+		`"a", ` + old:              http.StatusPreconditionFailed,
+		strings.Trim(state(), `"`): http.StatusBadRequest,
+		"":                         http.StatusBadRequest,
+		`"open`:                    http.StatusBadRequest,
+	} {
+		f.want(status, "POST", s, "y", "Content-Type", plain, "If-Match", match)
+		f.want(status, "PUT", s, "", "Content-Type", plain, "If-Match", match)
+	}
+	f.want(http.StatusNotFound, "POST", f.name(), "y", "Content-Type", plain, "If-Match", "*")
+	missing := f.name()
+	f.want(http.StatusPreconditionFailed, "PUT", missing, "", "Content-Type", plain, "If-Match", "*")
+	f.want(http.StatusNotFound, "HEAD", missing, "")
+	f.holds(s, want+"x")
+	want += "x"
+	for _, match := range []func() string{ // each with the state as it is then
+		func() string { return read },
+		func() string { return "*" },
+		state,
+		func() string { return `"a", ` + state() },
+		func() string { return `"a",W/"b",` + state() },
+	} {
+		f.want(http.StatusOK, "PUT", s, "", "Content-Type", plain, "If-Match", match())
+		f.want(http.StatusNoContent, "POST", s, "z", "Content-Type", plain, "If-Match", match())
+		want += "z"
+	}
+	f.holds(s, want)
+
+	// A repeat is answered before anything that can have changed since.
+	tag := state()
+	first := f.produce(http.StatusOK, s, "p", "p", 0, 0, "If-Match", tag)
+	again := f.produce(http.StatusNoContent, s, "p", "p", 0, 0, "If-Match", tag)
+	f.has(again, "Stream-Offset", first.header.Get("Stream-Offset"), "Stream-Next-Offset", first.header.Get("Stream-Next-Offset"))
+	r := f.produce(http.StatusPreconditionFailed, s, "q", "p", 0, 1, "If-Match", tag)
+	f.has(r, "Producer-Expected-Seq", "")
+	f.produce(http.StatusConflict, s, "q", "p", 0, 2, "If-Match", tag) // a gap comes before the condition
+	f.want(http.StatusPreconditionFailed, "POST", s, "q", "Content-Type", "text/html", "If-Match", tag)
+	f.produce(http.StatusOK, s, "q", "p", 0, 1, "If-Match", state())
+	f.want(http.StatusNoContent, "POST", s, "", "Stream-Closed", "true", "If-Match", state())
+	r = f.want(http.StatusConflict, "POST", s, "x", "Content-Type", plain, "If-Match", tag)
+	f.has(r, "Stream-Closed", "true")
+	f.want(http.StatusNoContent, "POST", s, "", "Stream-Closed", "true", "If-Match", tag)
+	f.holds(s, want+"pq")
 }
 
 // What is an error, or true for a moment only, is kept by no cache.

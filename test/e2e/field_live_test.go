@@ -133,7 +133,7 @@ func slowly(w *wire, size int) (n int64, err error) {
 func TestField79SlowSubscriber(t *testing.T) {
 	f := onOwn(t, "--memtable-bytes", "4MiB", "--wal-file-bytes", "4MiB")
 	s := f.create("application/octet-stream")
-	const writes, size, normal = 100, 400_000, 20
+	const writes, size, normal = 60, 400_000, 10
 	var stuck []*events
 	for range 5 {
 		e := f.events(s, "offset=-1")

@@ -42,17 +42,14 @@ func codeTable(t *testing.T) (rows []codeRow) {
 // undriven are the codes that this file does not make the server answer, and why.
 var undriven = reasons(map[string][]string{
 	"a write that arrives during a stop finds a closed connection; TestField80Shutdown sees it end live reads": {"draining"},
-	"needs a disk that fails: test/trace":                 {"unavailable"},
-	"would be a fault of the server":                      {"internal"},
-	"needs a damaged file: TestField148ErrorsTellNothing": {"range_damaged"},
-	"belongs to buckets, which have tests of their own":   {"bucket_exists", "bucket_not_empty", "bucket_closing"},
+	"needs a disk that fails: test/trace":                     {"unavailable"},
+	"would be a fault of the server":                          {"internal"},
+	"needs a damaged file: TestField148ErrorsTellNothing":     {"range_damaged"},
+	"needs a delete that has not ended: the tests of buckets": {"bucket_closing"},
 	"belongs to snapshots, which have tests of their own": {
 		"offset_trimmed", "record_trimmed", "snapshot_not_found", "snapshot_not_boundary", "snapshot_beyond_tail", "snapshot_below_earliest", "snapshot_stale",
 		"snapshot_conflict", "snapshot_too_large", "snapshot_is_current", "digest_mismatch", "range_not_satisfiable",
 		"retention_behind", "retention_not_boundary", "retention_above_snapshot",
-	},
-	"belongs to records, attributes or batches, which have tests of their own": {
-		"record_beyond_tail", "record_mismatch", "record_view_not_json", "exclusive_parameters", "invalid_attrs", "malformed_frames", "header_not_allowed",
 	},
 })
 
@@ -243,6 +240,7 @@ func TestOutcomesOfRefusals(t *testing.T) {
 	small.driveAppends()
 	small.driveProducers()
 	small.driveCreates()
+	small.driveExtensions()
 	server("--max-state-bytes", "1MiB", "--max-body-bytes", "64KiB").driveStateFull()
 	server("--max-body-bytes", "1MiB", "--max-inflight-body-bytes", "1MiB").driveOverloaded()
 	server("--max-body-bytes", "64KiB").driveDiskFull()
@@ -421,6 +419,35 @@ func (o *outcomes) driveCreates() {
 	fork("fork_offset_invalid", s, "Stream-Fork-Offset", "1000")
 	fork("fork_offset_invalid", s, "Stream-Fork-Sub-Offset", "1")
 	fork("fork_type_mismatch", s, "Content-Type", "text/html")
+}
+
+// driveExtensions is for what is not of the base protocol: records, attributes, batches,
+// buckets.
+func (o *outcomes) driveExtensions() {
+	s := o.create(jsonType)
+	o.post(s, `{"a":1}`)
+	const content = `[{"a":1}]`
+	o.try("record_mismatch", content, "POST", s, "1", "Content-Type", jsonType, "Stream-Record-Match", "0")
+	o.try("exclusive_parameters", content, "GET", s+"?offset=0&record=0", "")
+	o.try("record_beyond_tail", content, "GET", s+"?record=2", "")
+	text := o.plainWith("text")
+	o.try("record_view_not_json", "text", "GET", text+"?record=0&record_view=envelope", "")
+	raw := func(code, method, path, body string, fields ...string) {
+		o.Helper()
+		o.tryRaw(code, "text", text, body, method+" /ds/"+path+" HTTP/1.1\r\nHost: x\r\n"+lines(fields)+fmt.Sprint("Content-Length: ", len(body))+"\r\n\r\n"+body)
+	}
+	const frame = "\x00\x00\x00\x01x"
+	asText := "Content-Type: text/plain"
+	raw("invalid_attrs", "PUT", text+"/attrs", `{"title":1}`, "Content-Type: application/json")
+	raw("malformed_frames", "POST", text+"/append-batch", frame+"\x00\x00\x00\x05x", asText)
+	raw("malformed_frames", "POST", text+"/append-batch", frame+"\x00\x00\x00\x00", asText)
+	for _, field := range []string{"Stream-Seq: 1", "If-Match: *", "Producer-Id: p\r\nProducer-Epoch: 0\r\nProducer-Seq: 0"} {
+		raw("header_not_allowed", "POST", text+"/append-batch", frame, asText, field)
+	}
+	bucket, _, _ := strings.Cut(text, "/")
+	raw("bucket_exists", "PUT", bucket, "")
+	raw("bucket_not_empty", "DELETE", bucket, "")
+	raw("bucket_not_found", "DELETE", "nobody-made-it", "")
 }
 
 // driveStateFull fills the memory for state with streams that have long names.

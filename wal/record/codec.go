@@ -10,7 +10,7 @@ import (
 // A record is a head, encoded here, and a body, which is the stream's bytes as
 // they are stored. The log carries its type and both lengths.
 //
-//	create   stream u, at v, flags 1, config, offset u, [producer], [seq], [attributes b], [ends]
+//	create   stream u, at v, flags 1, config, offset u, [producer], [seq], [attributes b], [snapshot], [ends]
 //	append   stream u, at v, flags 1, offset u, [producer], [seq], [ends]
 //	delete   stream u, at v, flags 1
 //	touch    stream u, at v
@@ -18,7 +18,7 @@ import (
 //	unpin    stream u, at v, fork u, offset u
 //	forget   stream u, at v, id b
 //	mark     0 u, at v
-//	snapshot stream u, at v, flags 1, offset u, record u, digest 32, size u, content type b
+//	snapshot stream u, at v, flags 1, snapshot
 //	trim     stream u, at v, offset u, record u
 //	drop     stream u, at v, offset u
 //	attrs    stream u, at v, attributes b
@@ -28,6 +28,8 @@ import (
 //	fork     source u, offset u, record u, bucket b, name b, flags 1, [request offset u], sub u,
 //	         ttl v, expires v, first u, first record u
 //	producer id b, epoch u, seq u
+//	snapshot offset u, record u, digest 32, size u, content type b
+//	attributes are never empty
 //	ends     count u, then as many distances u, each at least 1
 //
 // u is an unsigned varint, v a signed one, b a byte string behind its length u.
@@ -38,7 +40,8 @@ const (
 	flagSeq      = 1 << 2
 	flagEnds     = 1 << 3
 	flagAttrs    = 1 << 4 // create only
-	flagsKnown   = 1<<5 - 1
+	flagSnapshot = 1 << 5 // create only
+	flagsKnown   = 1<<6 - 1
 
 	flagExpired = 1 << 0
 	flagTrim    = 1 << 0
@@ -85,7 +88,7 @@ func (r *Record) AppendHead(dst []byte) []byte {
 func (r *Record) appendWrite(dst []byte) []byte {
 	many := len(r.Ends) > 1
 	dst = append(dst, bit(r.Close, flagClose)|bit(r.Producer.Set, flagProducer)|bit(r.HasSeq, flagSeq)|
-		bit(many, flagEnds)|bit(r.Attrs != nil, flagAttrs))
+		bit(many, flagEnds)|bit(r.Attrs != nil, flagAttrs)|bit(r.Snapshot != nil, flagSnapshot))
 	if r.Type == TypeCreate {
 		dst = r.Config.append(dst)
 	}
@@ -100,6 +103,9 @@ func (r *Record) appendWrite(dst []byte) []byte {
 	}
 	if r.Attrs != nil {
 		dst = bin.AppendBytes(dst, r.Attrs)
+	}
+	if r.Snapshot != nil {
+		dst = r.Snapshot.append(dst)
 	}
 	if many {
 		dst = bin.AppendUvarint(dst, uint64(len(r.Ends)))
@@ -211,8 +217,11 @@ func (r *Record) decodeWrite(d *bin.Decoder) {
 	if f&flagAttrs != 0 {
 		r.Attrs = d.Bytes(MaxAttrs)
 	}
+	if f&flagSnapshot != 0 {
+		r.Snapshot = decodeSnapshot(d)
+	}
 	switch {
-	case f&^flagsKnown != 0 || f&flagAttrs != 0 && r.Type != TypeCreate:
+	case f&^flagsKnown != 0 || f&(flagAttrs|flagSnapshot) != 0 && r.Type != TypeCreate || f&flagAttrs != 0 && len(r.Attrs) == 0:
 		r.Type = 0 // check refuses it
 	case f&flagEnds != 0:
 		r.decodeEnds(d)
@@ -258,6 +267,8 @@ func (r *Record) check(body []byte) error {
 		return fmt.Errorf("record of type %d with a producer without an id", r.Type)
 	case r.Snapshot != nil && r.Snapshot.Size < 0:
 		return fmt.Errorf("snapshot of %d bytes", r.Snapshot.Size)
+	case r.Type == TypeAttrs && len(r.Attrs) == 0:
+		return fmt.Errorf("attributes of no bytes")
 	case (r.Type == TypePin || r.Type == TypeUnpin) && r.ForkID == 0:
 		return fmt.Errorf("record of type %d names no fork", r.Type)
 	}

@@ -33,7 +33,7 @@ func FuzzDecode(f *testing.F) {
 
 // FuzzRows does the same for a key and the value that goes with it.
 func FuzzRows(f *testing.F) {
-	for _, key := range [][]byte{ConfigKey, StateKey, AppendPinKey(nil, 5), AppendProducerKey(nil, []byte("p"))} {
+	for _, key := range [][]byte{ConfigKey, StateKey, AttrsKey, AppendPinKey(nil, 5), AppendSnapshotKey(nil, 1000), AppendProducerKey(nil, []byte("p"))} {
 		for _, s := range specimens() {
 			if typ, b, _ := s.encode(); typ == 0 {
 				f.Add(key, b)
@@ -64,6 +64,14 @@ func FuzzRows(f *testing.F) {
 			again = AppendPinKey(nil, fork)
 			upTo, e := DecodePin(value)
 			out, err = AppendPinRow(nil, upTo), e
+		case RowAttrs: // whatever it says
+			again, out = AttrsKey, value
+		case RowSnapshot:
+			again = AppendSnapshotKey(nil, parsed.Offset)
+			var s *Snapshot
+			if s, err = DecodeSnapshot(parsed.Offset, value); err == nil {
+				out = s.AppendRow(nil)
+			}
 		case RowProducer:
 			again = AppendProducerKey(nil, producer)
 			p, e := DecodeProducer(value)

@@ -12,7 +12,7 @@ import (
 	"github.com/snakream/snakream/internal/base"
 )
 
-var update = flag.Bool("update", false, "write testdata/golden.txt anew: only for a new kind, never for a changed one")
+var update = flag.Bool("update", false, "add to testdata/golden.txt what it does not have yet; a line in it never changes")
 
 const goldenPath = "testdata/golden.txt"
 
@@ -60,6 +60,17 @@ func ofKey(name string, key []byte, kind RowKind, fork base.StreamID, producer s
 	}
 }
 
+func ofSnapshotKey(name string, at base.Offset) specimen {
+	return specimen{
+		"key " + name,
+		func() (Type, []byte, []byte) { return 0, AppendSnapshotKey(nil, at), nil },
+		func(_ Type, b, _ []byte) (any, any, error) {
+			key, err := ParseKey(b)
+			return key, Key{Kind: RowSnapshot, Offset: at}, err
+		},
+	}
+}
+
 func someConfig() *Config {
 	return &Config{
 		Bucket: "jobs", Name: "a/b", ContentType: "Text/Plain; charset=utf-8", MediaType: "text/plain", TTL: -1, Created: 1767225600000,
@@ -81,6 +92,17 @@ func specimens() []specimen {
 	p := Producer{ID: []byte("writer-1"), Epoch: 3, Seq: 9007199254740991, Set: true}
 	const at = base.Millis(1767225600123)
 	one := []uint32{5}
+	trimmed := someConfig()
+	trimmed.Fork = &Fork{Source: 77, Offset: 1000, Record: 12, Bucket: "jobs", Name: "source", TTL: -1, First: 300, FirstRecord: 4}
+	shot := Snapshot{Offset: 1000, Record: 12, Size: 1 << 33, ContentType: "application/json"}
+	for i := range shot.Digest {
+		shot.Digest[i] = byte(i)
+	}
+	row := shot
+	row.At = at
+	replaced := row
+	replaced.Replaced = at + 7
+	attrs := []byte(`{"title":"t"}`)
 	return []specimen{
 		ofRecord("create, empty", Record{Type: TypeCreate, Stream: 8, At: at, Config: someConfig()}),
 		ofRecord("create, JSON, timed, with data", Record{Type: TypeCreate, Stream: 8, At: at, Config: timed, Body: []byte("1,22,"), Ends: []uint32{2, 5}}),
@@ -101,6 +123,15 @@ func specimens() []specimen {
 		ofRecord("unpin", Record{Type: TypeUnpin, Stream: 300, At: at, ForkID: 301, ForkOffset: 1000}),
 		ofRecord("forget", Record{Type: TypeForget, Stream: 300, At: at, Producer: Producer{ID: []byte("writer-1")}}),
 		ofRecord("mark", Record{Type: TypeMark, At: at}),
+		ofRecord("create, bucket", Record{Type: TypeCreate, Stream: 8, At: at, Config: &Config{Bucket: "jobs", TTL: -1, Created: at}}),
+		ofRecord("create, attributes", Record{Type: TypeCreate, Stream: 8, At: at, Config: someConfig(), Body: []byte("hello"), Ends: one, Attrs: attrs}),
+		ofRecord("create, fork of a trimmed stream", Record{Type: TypeCreate, Stream: 8, At: at, Config: trimmed, Offset: 1000}),
+		ofRecord("create, fork with a snapshot", Record{Type: TypeCreate, Stream: 8, At: at, Config: trimmed, Offset: 1000, Snapshot: &shot}),
+		ofRecord("snapshot", Record{Type: TypeSnapshot, Stream: 300, At: at, Snapshot: &shot, Trim: true}),
+		ofRecord("snapshot, retained", Record{Type: TypeSnapshot, Stream: 300, At: at, Snapshot: &Snapshot{}}),
+		ofRecord("trim", Record{Type: TypeTrim, Stream: 300, At: at, Offset: 1000, Ordinal: 12}),
+		ofRecord("drop", Record{Type: TypeDrop, Stream: 300, At: at, Offset: 1000}),
+		ofRecord("attributes", Record{Type: TypeAttrs, Stream: 300, At: at, Attrs: attrs}),
 
 		ofRow("config", someConfig(), func(c **Config, b []byte) []byte { return (*c).AppendRow(b) }, DecodeConfig),
 		ofRow("config, timed", timed, func(c **Config, b []byte) []byte { return (*c).AppendRow(b) }, DecodeConfig),
@@ -115,12 +146,21 @@ func specimens() []specimen {
 		ofRow("producer", ProducerState{Epoch: 3, Seq: 9, Start: 100, End: 110, StartRecord: 4, EndRecord: 6, At: at}, (*ProducerState).AppendRow, DecodeProducer),
 		ofRow("pin", base.Offset(1000), func(o *base.Offset, b []byte) []byte { return AppendPinRow(b, *o) }, DecodePin),
 
+		ofRow("config, fork of a trimmed stream", trimmed, func(c **Config, b []byte) []byte { return (*c).AppendRow(b) }, DecodeConfig),
+		ofRow("snapshot", &row, func(s **Snapshot, b []byte) []byte { return (*s).AppendRow(b) }, decodeSnapshotAt1000),
+		ofRow("snapshot, replaced", &replaced, func(s **Snapshot, b []byte) []byte { return (*s).AppendRow(b) }, decodeSnapshotAt1000),
+
 		ofKey("config", ConfigKey, RowConfig, 0, ""),
 		ofKey("state", StateKey, RowState, 0, ""),
 		ofKey("pin", AppendPinKey(nil, 0x0102030405060708), RowPin, 0x0102030405060708, ""),
 		ofKey("producer", AppendProducerKey(nil, []byte("writer-1")), RowProducer, 0, "writer-1"),
+		ofKey("attributes", AttrsKey, RowAttrs, 0, ""),
+		ofSnapshotKey("snapshot", 0x0102030405060708),
 	}
 }
+
+// decodeSnapshotAt1000 decodes the row whose key says offset 1000.
+func decodeSnapshotAt1000(value []byte) (*Snapshot, error) { return DecodeSnapshot(1000, value) }
 
 // goldenLine is a specimen as the golden file has it: name, type, encoding, body.
 func goldenLine(s specimen) string {
@@ -132,24 +172,10 @@ func goldenLine(s specimen) string {
 // data directories that exist can no longer be read: it wants a new type or flag,
 // not a new golden.
 func TestGolden(t *testing.T) {
+	golden := readGolden(t)
 	if *update {
-		var b strings.Builder
-		for _, s := range specimens() {
-			b.WriteString(goldenLine(s) + "\n")
-		}
-		if err := os.WriteFile(goldenPath, []byte(b.String()), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	file, err := os.ReadFile(goldenPath)
-	if err != nil {
-		t.Fatal(err)
-	}
-	golden := map[string]string{}
-	for line := range strings.Lines(string(file)) {
-		line = strings.TrimSuffix(line, "\n")
-		name, _, _ := strings.Cut(line, ": type ")
-		golden[name] = line
+		addGolden(t, golden)
+		golden = readGolden(t)
 	}
 	for _, s := range specimens() {
 		want, ok := golden[s.name]
@@ -166,6 +192,42 @@ func TestGolden(t *testing.T) {
 	}
 	for name := range golden {
 		t.Errorf("%s is in the golden file, but no specimen", name)
+	}
+}
+
+// readGolden returns the lines of the golden file by the names of their specimens.
+func readGolden(t *testing.T) map[string]string {
+	t.Helper()
+	file, err := os.ReadFile(goldenPath)
+	if err != nil {
+		t.Fatal(err)
+	}
+	golden := map[string]string{}
+	for line := range strings.Lines(string(file)) {
+		line = strings.TrimSuffix(line, "\n")
+		name, _, _ := strings.Cut(line, ": type ")
+		golden[name] = line
+	}
+	return golden
+}
+
+// addGolden appends the specimens that the golden file does not have.
+func addGolden(t *testing.T, golden map[string]string) {
+	t.Helper()
+	f, err := os.OpenFile(goldenPath, os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range specimens() {
+		if golden[s.name] != "" {
+			continue
+		}
+		if _, err := f.WriteString(goldenLine(s) + "\n"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -63,7 +63,8 @@ type Record struct {
 	ForkID     base.StreamID
 	ForkOffset base.Offset
 
-	// TypeSnapshot; Trim: what lies below it goes.
+	// TypeSnapshot, and TypeCreate of a fork that takes its source's; Trim: what lies
+	// below it goes.
 	Snapshot *Snapshot
 	Trim     bool
 

@@ -58,7 +58,7 @@ func (r random) config() *Config {
 	if r.bool() {
 		c.Fork = &Fork{
 			Source: base.StreamID(r.uint() | 1), Offset: base.Offset(r.uint()), Record: r.uint(), Bucket: r.string(MaxName), Name: r.string(MaxName),
-			HasReqOffset: r.bool(), Sub: r.uint(), TTL: r.int(), ExpiresAt: base.Millis(r.int()),
+			HasReqOffset: r.bool(), Sub: r.uint(), TTL: r.int(), ExpiresAt: base.Millis(r.int()), First: base.Offset(r.uint()), FirstRecord: r.uint(),
 		}
 		if c.Fork.HasReqOffset {
 			c.Fork.ReqOffset = base.Offset(r.uint())
@@ -67,12 +67,24 @@ func (r random) config() *Config {
 	return c
 }
 
+func (r random) snapshot() *Snapshot {
+	s := &Snapshot{Offset: base.Offset(r.uint()), Record: r.uint(), Size: int64(r.uint() >> 1), ContentType: r.string(MaxContentType)}
+	copy(s.Digest[:], r.bytes(32, 32))
+	return s
+}
+
 func (r random) record() Record {
-	rec := Record{Type: Type(1 + r.IntN(int(TypeForget))), Stream: base.StreamID(r.uint() | 1), At: base.Millis(r.int())}
+	rec := Record{Type: Type(1 + r.IntN(int(TypeAttrs))), Stream: base.StreamID(r.uint() | 1), At: base.Millis(r.int())}
 	switch rec.Type {
 	case TypeCreate, TypeAppend:
 		if rec.Type == TypeCreate {
 			rec.Config = r.config()
+			if r.bool() {
+				rec.Attrs = r.bytes(1, MaxAttrs)
+			}
+			if r.bool() {
+				rec.Snapshot = r.snapshot()
+			}
 		}
 		rec.Offset, rec.Close = base.Offset(r.uint()), r.bool()
 		if rec.Body = r.bytes(0, 400); len(rec.Body) > 0 {
@@ -93,6 +105,16 @@ func (r random) record() Record {
 		rec.ForkID, rec.ForkOffset = base.StreamID(r.uint()|1), base.Offset(r.uint())
 	case TypeForget:
 		rec.Producer.ID = r.bytes(1, MaxProducerID)
+	case TypeMark:
+		rec.Stream = 0
+	case TypeSnapshot:
+		rec.Snapshot, rec.Trim = r.snapshot(), r.bool()
+	case TypeTrim:
+		rec.Offset, rec.Ordinal = base.Offset(r.uint()), r.uint()
+	case TypeDrop:
+		rec.Offset = base.Offset(r.uint())
+	case TypeAttrs:
+		rec.Attrs = r.bytes(1, MaxAttrs)
 	}
 	return rec
 }
@@ -152,6 +174,14 @@ func TestRowsRoundTrip(t *testing.T) {
 		if got, err := DecodePin(AppendPinRow(nil, off)); err != nil || got != off {
 			t.Fatalf("got %d, %v, want %d", got, err, off)
 		}
+		shot := r.snapshot()
+		shot.At, shot.Replaced = base.Millis(r.int()), base.Millis(r.int())
+		if got, err := DecodeSnapshot(shot.Offset, shot.AppendRow(nil)); err != nil || !reflect.DeepEqual(got, shot) {
+			t.Fatalf("got %+v, %v, want %+v", got, err, shot)
+		}
+		if k, err := ParseKey(AppendSnapshotKey(nil, shot.Offset)); err != nil || k.Kind != RowSnapshot || k.Offset != shot.Offset {
+			t.Fatalf("key of a snapshot at %d: %+v %v", shot.Offset, k, err)
+		}
 		id := r.bytes(1, MaxProducerID)
 		if k, err := ParseKey(AppendProducerKey(nil, id)); err != nil || k.Kind != RowProducer || !bytes.Equal(k.Producer, id) {
 			t.Fatalf("key of producer %q: %+v %v", id, k, err)
@@ -165,7 +195,8 @@ func TestRowsRoundTrip(t *testing.T) {
 
 // The order of keys is the order of kinds, and of forks: merges and footers rely on it.
 func TestKeysAscend(t *testing.T) {
-	keys := [][]byte{ConfigKey, AppendPinKey(nil, 1), AppendPinKey(nil, 255), AppendPinKey(nil, 256), AppendProducerKey(nil, []byte{0}),
+	keys := [][]byte{AttrsKey, ConfigKey, AppendPinKey(nil, 1), AppendPinKey(nil, 255), AppendPinKey(nil, 256),
+		AppendSnapshotKey(nil, 0), AppendSnapshotKey(nil, 255), AppendSnapshotKey(nil, 1<<40), AppendProducerKey(nil, []byte{0}),
 		AppendProducerKey(nil, []byte("a")), AppendProducerKey(nil, []byte("aa")), AppendProducerKey(nil, []byte{0xff}), StateKey}
 	last := RowKind(0)
 	for i, k := range keys {
@@ -180,13 +211,15 @@ func TestKeysAscend(t *testing.T) {
 
 // Numbers on disk never change.
 func TestNumbers(t *testing.T) {
-	for want, got := range []Type{0, TypeCreate, TypeAppend, TypeDelete, TypeTouch, TypePin, TypeUnpin, TypeForget, TypeMark} {
+	for want, got := range []Type{
+		0, TypeCreate, TypeAppend, TypeDelete, TypeTouch, TypePin, TypeUnpin, TypeForget, TypeMark, TypeSnapshot, TypeTrim, TypeDrop, TypeAttrs,
+	} {
 		if int(got) != want {
 			t.Errorf("type %d has become %d", want, got)
 		}
 	}
-	limits := []int{InlineBody, MaxName, MaxContentType, MaxProducerID, MaxStreamSeq, MaxBody, MaxMessages}
-	if want := []int{65536, 2048, 8192, 8192, 8192, 1 << 30, 1 << 28}; !reflect.DeepEqual(limits, want) {
+	limits := []int{InlineBody, MaxName, MaxContentType, MaxProducerID, MaxStreamSeq, MaxBody, MaxMessages, MaxAttrs}
+	if want := []int{65536, 2048, 8192, 8192, 8192, 1 << 30, 1 << 28, 16384}; !reflect.DeepEqual(limits, want) {
 		t.Errorf("limits are %d, but were %d: a lower one makes records unreadable", limits, want)
 	}
 }
@@ -226,6 +259,9 @@ func TestDecodeRefusesOtherLengths(t *testing.T) {
 	}
 }
 
+// raw is bytes without a length before them.
+type raw []byte
+
 // build strings fields together: bytes as they are, numbers as unsigned varints,
 // negative ones signed, strings behind their length.
 func build(fields ...any) (b []byte) {
@@ -239,6 +275,8 @@ func build(fields ...any) (b []byte) {
 			b = bin.AppendUvarint(b, f)
 		case string:
 			b = bin.AppendBytes(b, f)
+		case raw:
+			b = append(b, f...)
 		default:
 			panic(fmt.Sprintf("a field of type %T", f))
 		}
@@ -248,6 +286,7 @@ func build(fields ...any) (b []byte) {
 
 func TestDecodeRefuses(t *testing.T) {
 	const flags = byte(0)
+	digest := make(raw, 32)
 	long := func(n int) string { return strings.Repeat("x", n+1) }
 	// stream 1 at 0, flags, config of empty strings with the given flags
 	create := func(f, configFlags byte, fork ...any) []byte {
@@ -265,14 +304,16 @@ func TestDecodeRefuses(t *testing.T) {
 		body string
 	}{
 		{"type 0", 0, build(1, 0), ""},
-		{"a type of the future", TypeMark + 1, build(1, 0), ""},
+		{"a type of the future", TypeAttrs + 1, build(1, 0), ""},
 		{"no stream", TypeTouch, build(0, 0), ""},
 		{"a mark of a stream", TypeMark, build(1, 0), ""},
 		{"a body of a mark", TypeMark, build(0, 0), "x"},
 		{"a body where none belongs", TypeTouch, build(1, 0), "x"},
 		{"a body of a delete", TypeDelete, build(1, 0, flags), "x"},
 		{"a stream number in a long form", TypeTouch, []byte{0x81, 0x00, 0x00}, ""},
-		{"append: unknown flag", TypeAppend, build(1, 0, byte(1<<4), 0), "x"},
+		{"append: unknown flag", TypeAppend, build(1, 0, byte(1<<6), 0), "x"},
+		{"append: a snapshot", TypeAppend, build(1, 0, byte(flagSnapshot), 0, 5, 1, digest, 9, ""), "x"},
+		{"append: attributes", TypeAppend, build(1, 0, byte(flagAttrs), 0, "{}"), "x"},
 		{"append: producer without an id", TypeAppend, build(1, 0, byte(flagProducer), 0, "", 0, 0), "x"},
 		{"append: producer id too long", TypeAppend, build(1, 0, byte(flagProducer), 0, long(MaxProducerID), 0, 0), "x"},
 		{"append: Stream-Seq too long", TypeAppend, build(1, 0, byte(flagSeq), 0, long(MaxStreamSeq)), "x"},
@@ -290,7 +331,16 @@ func TestDecodeRefuses(t *testing.T) {
 		{"unpin of no fork", TypeUnpin, build(1, 0, 0, 5), ""},
 		{"forget: producer without an id", TypeForget, build(1, 0, ""), ""},
 		{"forget: producer id too long", TypeForget, build(1, 0, long(MaxProducerID)), ""},
-		{"create: unknown flag", TypeCreate, create(1<<5, 0), ""},
+		{"snapshot: unknown flag", TypeSnapshot, build(1, 0, byte(2), 5, 1, digest, 9, ""), ""},
+		{"snapshot: content type too long", TypeSnapshot, build(1, 0, flags, 5, 1, digest, 9, long(MaxContentType)), ""},
+		{"snapshot: a size beyond all measure", TypeSnapshot, build(1, 0, flags, 5, 1, digest, uint64(1<<63), ""), ""},
+		{"snapshot: a body", TypeSnapshot, build(1, 0, flags, 5, 1, digest, 9, ""), "x"},
+		{"trim: a body", TypeTrim, build(1, 0, 5, 1), "x"},
+		{"attributes: none", TypeAttrs, build(1, 0, ""), ""},
+		{"attributes: too long", TypeAttrs, build(1, 0, long(MaxAttrs)), ""},
+		{"create: attributes of no bytes", TypeCreate, append(create(flagAttrs, 0), 0), ""},
+		{"create: attributes too long", TypeCreate, append(create(flagAttrs, 0), build(long(MaxAttrs))...), ""},
+		{"create: unknown flag", TypeCreate, create(1<<6, 0), ""},
 		{"create: unknown flag of the configuration", TypeCreate, create(0, 1<<2), ""},
 		{"create: unknown flag of the fork", TypeCreate, create(0, configFork, aFork(1, 2)...), ""},
 		{"create: fork of nothing", TypeCreate, create(0, configFork, aFork(0, 0)...), ""},
@@ -309,6 +359,8 @@ func TestRowsRefuse(t *testing.T) {
 	state := func(b []byte) error { _, err := DecodeState(b); return err }
 	producer := func(b []byte) error { _, err := DecodeProducer(b); return err }
 	config := func(b []byte) error { _, err := DecodeConfig(b); return err }
+	snapshot := func(b []byte) error { _, err := DecodeSnapshot(5, b); return err }
+	digest := make(raw, 32)
 	key := func(b []byte) error { _, err := ParseKey(b); return err }
 	for _, c := range []struct {
 		name   string
@@ -324,6 +376,12 @@ func TestRowsRefuse(t *testing.T) {
 		{"producer: records backwards", producer, build(0, 0, 5, 5, 2, 1, 0)},
 		{"config: unknown flag", config, build("", "", "", "", byte(1<<2), 0, 0, 0)},
 		{"config: fork of nothing", config, build("", "", "", "", byte(configFork), 0, 0, 0, 0, 0, 0, "", "", byte(0), 0, 0, 0)},
+		{"snapshot: another offset than its key's", snapshot, build(6, 1, digest, 9, "", 0, 0)},
+		{"snapshot: a size beyond all measure", snapshot, build(5, 1, digest, uint64(1<<63), "", 0, 0)},
+		{"snapshot: content type too long", snapshot, build(5, 1, digest, 9, strings.Repeat("x", MaxContentType+1), 0, 0)},
+		{"key: attributes with more", key, []byte("a1")},
+		{"key: snapshot too short", key, []byte("n1234567")},
+		{"key: snapshot too long", key, []byte("n123456789")},
 		{"key: none", key, nil},
 		{"key: unknown", key, []byte("x")},
 		{"key: config with more", key, []byte("cc")},
