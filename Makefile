@@ -11,7 +11,7 @@ RACE := $(shell command -v $$($(GO) env CC) >/dev/null 2>&1 && echo -race)
 
 NODE_PACKAGES := $(patsubst %,test/%/node_modules/.package-lock.json,conformance client)
 
-.PHONY: run build test unit e2e lint fuzz soak bench peers clean
+.PHONY: run build test unit crash e2e lint fuzz soak bench peers clean
 
 run: build
 	$(BIN) serve
@@ -19,11 +19,16 @@ run: build
 build:
 	CGO_ENABLED=0 $(GO) build -trimpath -o $(BIN) ./cmd/snakream
 
-test: $(NODE_PACKAGES) lint unit e2e
+test: $(NODE_PACKAGES) lint unit crash e2e
 
 unit:
 	@test -n "$(RACE)" || echo "no C compiler: running without the race detector"
 	$(GO) test $(RACE) -timeout 15m ./...
+
+# The power cuts of the model test, all of them: they take too long with the race
+# detector, under which make unit runs a part.
+crash:
+	$(GO) test -run '^TestCrashes$$' -count=1 -timeout 10m ./engine
 
 # The binary with the official conformance suite, the official client, and SIGKILL.
 e2e: build $(NODE_PACKAGES)

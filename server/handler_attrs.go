@@ -41,6 +41,9 @@ func (c *call) replaceAttrs() {
 	}
 	attrs := c.op.ParseAttrs(c.body[:0], c.x.Body())
 	if ev.BodyFault = c.op.BodyFault != nil; !ev.BodyFault {
+		if len(attrs) == 0 {
+			attrs = append(attrs, "{}"...) // which replaces what was there
+		}
 		c.body, ev.Attrs = attrs, attrs
 	}
 	c.submit()

@@ -29,7 +29,7 @@ func TestConditionalWrites(t *testing.T) {
 	get := n.want(200, "GET", s+"?offset=1", "").header.Get("ETag")
 	a = write(204, "If-Match", get) // a range tag's end is a state
 	write(412, "If-Match", get)
-	write(412, "If-Match", `"no tag of ours"`)
+	write(412, "If-Match", `"not-ours"`)
 	write(400, "If-Match", "bare")
 	write(412, "If-None-Match", a.header.Get("ETag"))
 	write(412, "If-None-Match", "*")

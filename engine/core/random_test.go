@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -22,11 +23,14 @@ type tuple struct {
 	epoch, seq uint64
 }
 
-// twin is what a naive reader of the answers believes: the bytes of each stream, and
-// what each tuple stored.
+// twin is what a naive reader of the answers believes: the bytes of each stream, where
+// its messages end, what each tuple stored, and how many snapshots have which bytes.
 type twin struct {
 	bytes  map[base.StreamID][]byte
+	ends   map[base.StreamID][]base.Offset
 	stored map[tuple]string
+	blobs  map[[32]byte]int
+	pinned Answer // the newest pin
 }
 
 // TestRandomEvents throws random events at a world, whose replica and rows have to
@@ -52,12 +56,14 @@ func TestRandomEvents(t *testing.T) {
 func randomRun(rng *rand.Rand, steps int) error {
 	w := newWorld()
 	w.settings.MaxProducers, w.settings.ProducerIdle, w.settings.MaxState = 3, 500, 20_000
-	tw := &twin{bytes: map[base.StreamID][]byte{}, stored: map[tuple]string{}}
+	tw := &twin{
+		bytes: map[base.StreamID][]byte{}, ends: map[base.StreamID][]base.Offset{}, stored: map[tuple]string{}, blobs: map[[32]byte]int{},
+	}
 	for step := range steps {
 		w.now += base.Millis(rng.IntN(40))
 		w.diskFull = rng.IntN(20) == 0
 		object := fmt.Sprintf("s%d", rng.IntN(4))
-		ev := randomEvent(rng, w, object)
+		ev := randomEvent(rng, w, tw, object)
 		if n := len(w.upkeep); n > 0 && rng.IntN(3) == 0 {
 			ev = &w.upkeep[0]
 			w.upkeep = w.upkeep[1:]
@@ -71,6 +77,9 @@ func randomRun(rng *rand.Rand, steps int) error {
 			if err == nil {
 				err = tw.check(ev, &a, &rec, &eff, logged)
 			}
+			if err == nil {
+				err = tw.checkSnapshots(w, ev, &a, &eff)
+			}
 			if err != nil {
 				return fmt.Errorf("step %d: %+v\nanswered %+v: %w\nlast records:\n%s", step, *ev, a, err,
 					strings.Join(w.log[max(0, len(w.log)-5):], "\n"))
@@ -83,8 +92,12 @@ func randomRun(rng *rand.Rand, steps int) error {
 	return nil
 }
 
-func randomEvent(rng *rand.Rand, w *world, object string) *Event {
+func randomEvent(rng *rand.Rand, w *world, tw *twin, object string) *Event {
 	ev := &Event{TTL: -1}
+	if rng.IntN(8) == 0 {
+		tw.randomSnapshot(rng, ev, w.live.named("b", object))
+		return ev
+	}
 	id := base.StreamID(1 + rng.IntN(int(w.nextID)))
 	switch n := rng.IntN(100); {
 	case n < 12:
@@ -95,8 +108,17 @@ func randomEvent(rng *rand.Rand, w *world, object string) *Event {
 		if src := w.live.heads[id]; src != nil && src.pins[w.nextID] > 0 {
 			ev.Stream = w.nextID
 			ev.Fork = &ForkSpec{Bucket: src.Bucket, Name: src.Name, InheritLife: rng.IntN(2) == 0, Resolved: &record.Fork{
-				Source: id, Offset: src.pins[w.nextID], Record: src.NextRecord, TTL: src.TTL, ExpiresAt: src.ExpiresAt,
+				Source: id, Offset: src.pins[w.nextID], Record: tw.ordinal(id, src.pins[w.nextID]), TTL: src.TTL, ExpiresAt: src.ExpiresAt,
 			}}
+			if at := tw.pinned; at.Stream == id && at.First <= src.pins[w.nextID] { // or else it would be an older pin's
+				f := ev.Fork.Resolved
+				f.First, f.FirstRecord = at.First, at.FirstRecord
+				if s := at.Snapshot; s != nil && s.Offset <= f.Offset && s.Record <= f.Record {
+					ev.Fork.Snapshot = s
+				} else if f.First > 0 {
+					f.First, f.FirstRecord = 0, 0 // the engine does not make such a fork
+				}
+			}
 		}
 		randomWrite(rng, ev)
 	case n < 85:
@@ -133,6 +155,15 @@ func randomWrite(rng *rand.Rand, ev *Event) {
 	if rng.IntN(8) == 0 {
 		ev.StreamSeq, ev.HasSeq = fmt.Appendf(nil, "%x", rng.IntN(1<<12)), true
 	}
+	if rng.IntN(20) == 0 {
+		ev.IfMatch = []Match{{}, {Any: rng.IntN(2) == 0}}
+	}
+	if rng.IntN(40) == 0 {
+		ev.RecordMatch, ev.HasRecordMatch = uint64(rng.IntN(20)), true
+	}
+	if ev.Op == OpCreate && rng.IntN(3) == 0 {
+		ev.Attrs = []byte("{}")
+	}
 	if rng.IntN(3) > 0 {
 		ev.Producer = producer(string(rune('p'+rng.IntN(5))), uint64(rng.IntN(3)), uint64(rng.IntN(6)))
 	}
@@ -145,17 +176,25 @@ func (tw *twin) check(ev *Event, a *Answer, rec *record.Record, eff *Effects, lo
 	known = known && ev.Producer.Set
 	switch a.Code {
 	case Created, Appended, Closed:
-		if !logged {
-			break // closed already
+		if !logged || rec.Type != record.TypeCreate && rec.Type != record.TypeAppend {
+			break // closed already, or nothing about bytes
 		}
 		if known {
 			return fmt.Errorf("stored a second time")
 		}
 		if rec.Type == record.TypeCreate && rec.Config.Fork != nil {
-			tw.bytes[a.Stream] = tw.bytes[rec.Config.Fork.Source][:rec.Config.Fork.Offset:rec.Config.Fork.Offset]
+			f := rec.Config.Fork
+			tw.bytes[a.Stream] = tw.bytes[f.Source][:f.Offset:f.Offset]
+			tw.ends[a.Stream] = slices.Clone(tw.ends[f.Source][:tw.ordinal(f.Source, f.Offset)])
+			if n := len(tw.ends[a.Stream]); n > 0 {
+				tw.ends[a.Stream][n-1] = min(tw.ends[a.Stream][n-1], f.Offset)
+			}
 		}
 		if a.HasStart && int(a.Start) != len(tw.bytes[a.Stream]) {
 			return fmt.Errorf("begins at %d, but there are %d bytes", a.Start, len(tw.bytes[a.Stream]))
+		}
+		for _, x := range rec.Ends {
+			tw.ends[a.Stream] = append(tw.ends[a.Stream], base.Offset(len(tw.bytes[a.Stream]))+base.Offset(x))
 		}
 		tw.bytes[a.Stream] = append(tw.bytes[a.Stream], rec.Body...)
 		if int(a.Next) != len(tw.bytes[a.Stream]) {
@@ -185,6 +224,9 @@ func (tw *twin) check(ev *Event, a *Answer, rec *record.Record, eff *Effects, lo
 				delete(tw.stored, k)
 			}
 		}
+	}
+	if ev.Op == OpPin && logged {
+		tw.pinned = *a
 	}
 	if !logged && (a.Code == Created || a.Code == Appended) {
 		return fmt.Errorf("succeeded without a record")
