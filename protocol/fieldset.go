@@ -96,6 +96,7 @@ var headersOf = [...]headerSet{
 	KindAttrsGet:       setOf(headerStreamIncarnation),
 	KindAttrsPut:       setOf(headerContentType, headerContentEncoding, headerStreamIncarnation),
 	KindAppendBatch:    setOf(headerContentType, headerContentEncoding, headerStreamIncarnation) | notInBatch,
+	KindDocument:       setOf(headerIfNoneMatch),
 }
 
 // notInBatch are the headers that say something about one append: a batch is many,

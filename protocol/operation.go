@@ -50,6 +50,8 @@ const (
 	KindAttrsGet
 	KindAttrsPut
 	KindAppendBatch
+
+	KindDocument // of the API itself; it is about no stream either
 )
 
 // Surface is the form of URL that a request used. The same stream can be reached
@@ -242,6 +244,9 @@ func Parse(r *Request, op *Operation) *Problem {
 // identify decodes the names in the path, and holds what is to be made through /ds
 // to the rules for ids there.
 func (op *Operation) identify(rt *route) (bad pathFault) {
+	if rt.resource == resourceDocument {
+		return pathFault{} // there are none
+	}
 	if op.Bucket, op.Stream, op.scratch, bad = identity(rt, op.scratch); bad.code != "" {
 		return bad
 	}

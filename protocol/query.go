@@ -49,6 +49,7 @@ var paramsOf = [...]paramSet{
 	KindRetention:      params(paramRecord),
 	KindBootstrap:      params(paramLive, paramCursor),
 	KindAppendBatch:    0,
+	KindDocument:       0,
 }
 
 // paramOf finds a parameter by its decoded name; unit is how many milliseconds one

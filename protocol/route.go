@@ -28,6 +28,7 @@ const (
 	resourceBootstrap
 	resourceAttrs
 	resourceBatch
+	resourceDocument
 )
 
 // method is a request method that some resource takes.
@@ -72,6 +73,7 @@ var kinds = [...][methodOptions]Kind{
 	resourceBootstrap: {methodGet: KindBootstrap, methodHead: KindBootstrap},
 	resourceAttrs:     {methodGet: KindAttrsGet, methodHead: KindAttrsGet, methodPut: KindAttrsPut},
 	resourceBatch:     {methodPost: KindAppendBatch},
+	resourceDocument:  {methodGet: KindDocument, methodHead: KindDocument},
 }
 
 // allows lists the methods of each resource, for Allow.
@@ -84,6 +86,7 @@ var allows = [...]string{
 	resourceBootstrap: "GET, HEAD, OPTIONS",
 	resourceAttrs:     "GET, HEAD, PUT, OPTIONS",
 	resourceBatch:     "POST, OPTIONS",
+	resourceDocument:  "GET, HEAD, OPTIONS",
 }
 
 // route is a path taken apart, with its segments still percent-encoded.
@@ -105,6 +108,9 @@ func routeOf(path []byte) (r route, bad pathFault) {
 	}
 	rest, more := bytes.CutPrefix(path, []byte(prefixDS))
 	if !more {
+		if string(path) == documentPath {
+			return route{resource: resourceDocument}, pathFault{}
+		}
 		return r, noRoute
 	}
 	r.surface = SurfaceDS

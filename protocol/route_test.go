@@ -21,6 +21,8 @@ func TestRoutes(t *testing.T) {
 		"GET /ds/buck/s/bootstrap": KindBootstrap, "HEAD /ds/buck/s/bootstrap": KindBootstrap, "GET /ds/a/b%2Fc/bootstrap": KindBootstrap,
 		"GET /ds/buck/s/attrs": KindAttrsGet, "HEAD /ds/buck/s/attrs": KindAttrsGet, "PUT /ds/buck/s/attrs": KindAttrsPut,
 		"POST /ds/buck/s/append-batch": KindAppendBatch,
+		"GET /openapi.json":            KindDocument,
+		"HEAD /openapi.json":           KindDocument,
 		"GET /v1/stream/a/b/snapshot":  KindRead, "PUT /v1/stream/a/b/bootstrap": KindCreate, "GET /v1/stream/ds/streams": KindRead,
 		"OPTIONS /ds/buck/s/attrs": KindOptions, "OPTIONS /ds": KindOptions,
 	} {
@@ -39,6 +41,7 @@ func TestField016Allow(t *testing.T) {
 		"/ds/buck/s/snapshot": "GET, HEAD, PUT, DELETE, OPTIONS", "/ds/buck/s/snapshot/7": "GET, HEAD, PUT, DELETE, OPTIONS",
 		"/ds/buck/s/retention": "PUT, OPTIONS", "/ds/buck/s/retention/7": "PUT, OPTIONS", "/ds/buck/s/bootstrap": "GET, HEAD, OPTIONS",
 		"/ds/buck/s/attrs": "GET, HEAD, PUT, OPTIONS", "/ds/buck/s/append-batch": "POST, OPTIONS",
+		"/openapi.json": "GET, HEAD, OPTIONS",
 	} {
 		for m := range strings.SplitSeq("GET HEAD PUT POST DELETE OPTIONS PATCH TRACE CONNECT PROPFIND get", " ") {
 			p := Parse(request(m+" "+path), new(Operation))

@@ -53,6 +53,8 @@ var operations = [...]func(*call){
 	protocol.KindAttrsGet:       (*call).attrs,
 	protocol.KindAttrsPut:       (*call).replaceAttrs,
 	protocol.KindAppendBatch:    (*call).appendBatch,
+
+	protocol.KindDocument: (*call).document,
 }
 
 // preflight answers an OPTIONS.

@@ -59,6 +59,7 @@ var kindRoutes = [...]route{
 	protocol.KindAttrsGet:       routeAttrs,
 	protocol.KindAttrsPut:       routeAttrs,
 	protocol.KindAppendBatch:    routeBatch,
+	protocol.KindDocument:       routeOther,
 }
 
 // routeOf returns the route of an operation.

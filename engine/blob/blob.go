@@ -12,17 +12,15 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
-	"fmt"
-	"hash"
 	"io/fs"
 	"log/slog"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
+	"syscall"
 
 	"github.com/snakream/snakream/internal/base"
 	"github.com/snakream/snakream/internal/vfs"
-	"github.com/snakream/snakream/segment"
 )
 
 // Digest is the SHA-256 of a blob's bytes.
@@ -34,10 +32,7 @@ func (d Digest) String() string { return hex.EncodeToString(d[:]) }
 // ErrNotFound says that no blob has the digest.
 var ErrNotFound = errors.New("no such blob")
 
-const (
-	kindBlob = 0xb1 // the segment kind of a blob
-	streamID = 1    // the one stream in it
-)
+const tmpName = "tmp" // the directory of uploads
 
 // Store is the blobs of a data directory. All methods are safe for concurrent use.
 type Store struct {
@@ -45,52 +40,70 @@ type Store struct {
 	dir string
 	log *slog.Logger
 
-	mu      sync.Mutex // never held across I/O
-	blobs   map[Digest]*entry
-	upload  uint64 // number of the next temporary file
-	journal *journal
+	mu     sync.Mutex // never held across I/O
+	blobs  map[Digest]*entry
+	idle   []*entry // open, and read by nobody; the one that has been so for longest first
+	upload uint64   // number of the next temporary file
 
+	subs sync.Mutex // held while a directory is made, which whoever needs it waits for
+	made [256]bool  // directories whose own entries are durable; guarded by subs
+
+	journal *journal
 	orphans atomic.Int64
 }
 
 // entry is what is known of one blob.
 type entry struct {
-	refs  int           // snapshots that refer to it, uploads and publishes under way
-	idle  base.Millis   // since when nobody does
-	open  *Blob         // while somebody reads it, and until it is collected
-	stale bool          // journalled: it may be removed when refs is 0
-	busy  chan struct{} // not nil while its file is being named or removed; closed then
+	refs    int           // snapshots that refer to it, uploads and publishes under way
+	readers int           // who read it, or are about to
+	since   base.Millis   // since when nobody refers to it
+	open    *Blob         // nil: not open
+	named   bool          // journalled: it may be removed when refs is 0
+	busy    chan struct{} // not nil while its file is being named or removed; closed then
 }
 
 // Create makes the directory of a new store, durably.
 func Create(fsys vfs.FS, dir string) error {
-	if err := fsys.MkdirAll(filepath.Join(dir, "tmp")); err != nil {
+	if err := fsys.MkdirAll(filepath.Join(dir, tmpName)); err != nil {
 		return err
 	}
-	j, err := startJournal(fsys, dir, nil)
+	j, err := startJournal(fsys, dir)
 	if err != nil {
 		return err
 	}
 	return j.close()
 }
 
-// Open opens a store. refs says how many snapshots refer to each digest. Temporary
-// files, and blobs that the journal says nobody needs, are removed; any other that
-// is not referred to is kept, logged and counted.
+// Open opens a store. refs says how many snapshots refer to each digest; where it says
+// 0, the log has released the blob. Those, temporary files, and blobs that the journal
+// says nobody needs, are removed. Any other file that is not referred to is kept, logged
+// and counted.
 func Open(fsys vfs.FS, dir string, refs map[Digest]int, log *slog.Logger) (*Store, error) {
 	s := &Store{fs: fsys, dir: dir, log: log, blobs: map[Digest]*entry{}}
-	for d, n := range refs {
-		s.blobs[d] = &entry{refs: n}
-	}
-	named, err := readJournal(fsys, dir)
+	dead, err := readJournal(fsys, dir)
 	if err != nil {
 		return nil, err
 	}
-	if err := s.sweep(named); err != nil {
+	for d, n := range refs {
+		if n > 0 {
+			s.blobs[d] = &entry{refs: n}
+		} else {
+			dead[d] = true
+		}
+	}
+	if err := s.sweep(dead); err != nil {
 		return nil, err
 	}
-	s.journal, err = startJournal(fsys, dir, nil)
-	return s, err
+	if s.journal, err = startJournal(fsys, dir); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// Check reports what Open would find wrong with the store, and changes nothing.
+func Check(fsys vfs.FS, dir string) error {
+	_, err := readJournal(fsys, dir)
+	return err
 }
 
 // Close closes what is open. No blob may be in use.
@@ -109,9 +122,10 @@ func (s *Store) Close() error {
 // Orphans returns how many files the start found that nothing accounts for.
 func (s *Store) Orphans() int64 { return s.orphans.Load() }
 
-// sweep removes what the journal accounts for and reports what nothing does.
-func (s *Store) sweep(named map[Digest]bool) error {
-	tmp := filepath.Join(s.dir, "tmp")
+// sweep removes what is dead and reports what nothing accounts for. What it removes
+// stays removed: the next journal does not name it any more.
+func (s *Store) sweep(dead map[Digest]bool) error {
+	tmp := filepath.Join(s.dir, tmpName)
 	if err := s.fs.MkdirAll(tmp); err != nil {
 		return err
 	}
@@ -127,38 +141,58 @@ func (s *Store) sweep(named map[Digest]bool) error {
 		return err
 	}
 	for _, sub := range subs {
-		if len(sub) != 2 {
+		switch sub {
+		case tmpName, journalName, journalTemp:
 			continue
 		}
-		files, err := s.fs.List(filepath.Join(s.dir, sub))
-		if err != nil {
+		if err := s.sweepDir(sub, dead); err != nil {
 			return err
-		}
-		for _, name := range files {
-			if err := s.sweepFile(sub, name, named); err != nil {
-				return err
-			}
 		}
 	}
 	return nil
 }
 
-func (s *Store) sweepFile(sub, name string, named map[Digest]bool) error {
-	path := filepath.Join(s.dir, sub, name)
-	var d Digest
-	raw, err := hex.DecodeString(name)
-	if err == nil && len(raw) == len(d) && name[:2] == sub {
-		copy(d[:], raw)
-		if _, ok := s.blobs[d]; ok {
-			return nil
-		}
-		if named[d] {
-			return s.fs.Remove(path)
+func (s *Store) sweepDir(sub string, dead map[Digest]bool) error {
+	dir := filepath.Join(s.dir, sub)
+	files, err := s.fs.List(dir)
+	if errors.Is(err, syscall.ENOTDIR) {
+		s.orphan(dir)
+		return nil
+	}
+	removed := false
+	for _, name := range files {
+		path := filepath.Join(dir, name)
+		d, ok := parseDigest(name)
+		switch {
+		case !ok || name[:2] != sub:
+			s.orphan(path)
+		case s.blobs[d] != nil:
+		case dead[d]:
+			err = errors.Join(err, s.fs.Remove(path))
+			removed = true
+		default:
+			s.orphan(path)
 		}
 	}
+	if err == nil && removed {
+		err = s.fs.SyncDir(dir)
+	}
+	return err
+}
+
+// orphan notes a file that stays because nobody knows whose it is.
+func (s *Store) orphan(path string) {
 	s.orphans.Add(1)
 	s.log.Warn("a file that no snapshot refers to and no deletion accounts for is left alone", "path", path)
-	return nil
+}
+
+// parseDigest reads what Digest.String returns.
+func parseDigest(name string) (d Digest, ok bool) {
+	if len(name) != 2*len(d) {
+		return d, false
+	}
+	_, err := hex.Decode(d[:], []byte(name))
+	return d, err == nil && d.String() == name
 }
 
 func (s *Store) path(d Digest) string {
@@ -166,7 +200,8 @@ func (s *Store) path(d Digest) string {
 	return filepath.Join(s.dir, name[:2], name)
 }
 
-// Pin adds a reference and reports whether the blob is there to be referred to.
+// Pin adds a reference and reports whether the blob is there to be referred to. Whoever
+// holds a reference already does not wait for anything.
 func (s *Store) Pin(d Digest) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -205,51 +240,83 @@ func (s *Store) settle(d Digest, e *entry, keep bool) {
 }
 
 // Unpin drops a reference. A blob without any is a candidate for Collect, which the
-// journal says from the next Sync on.
+// journal says durably from the next Sync on. The error is that of an earlier Sync. It
+// does no I/O.
 func (s *Store) Unpin(d Digest, now base.Millis) error {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	e := s.blobs[d]
 	if e == nil || e.refs == 0 {
-		s.mu.Unlock()
 		return nil
 	}
 	e.refs--
-	name := e.refs == 0 && !e.stale
-	if e.refs == 0 {
-		e.idle, e.stale = now, true
-	}
-	s.mu.Unlock()
-	if !name {
+	if e.refs > 0 {
 		return nil
 	}
+	e.since = now
+	if e.named {
+		return nil
+	}
+	e.named = true
 	return s.journal.add(d)
 }
 
 // Sync makes everything that Unpin has journalled durable. The log must not give up
-// the record that dropped a reference before.
+// the record that dropped a reference before. An error is final, unless it matches
+// vfs.ErrNoSpace: then it may be called again.
 func (s *Store) Sync() error { return s.journal.sync() }
 
-// Collect removes blobs that nobody has referred to since before the given time and
-// returns how many.
-func (s *Store) Collect(before base.Millis) (int, error) {
+// Collect removes the blobs that nobody has referred to since before the given time,
+// nor reads now, and returns how many. An error that Sync would return is final; what
+// could not be removed is tried again by the next call.
+func (s *Store) Collect(before base.Millis) (n int, err error) {
 	if err := s.journal.sync(); err != nil {
 		return 0, err
 	}
-	n := 0
+	dirs := map[string]bool{}
 	for d, e := range s.condemn(before) {
 		if e.open != nil {
-			if err := e.open.file.Close(); err != nil {
-				s.log.Warn("closing a blob", "digest", d.String(), "err", err)
-			}
+			s.closeBlob(e.open)
+			e.open = nil
 		}
-		err := s.fs.Remove(s.path(d))
-		s.settle(d, e, false)
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return n, err
+		if failed := s.remove(d, e); failed != nil {
+			err = errors.Join(err, failed)
+			continue
 		}
+		dirs[filepath.Dir(s.path(d))] = true
 		n++
 	}
-	return n, nil
+	for dir := range dirs {
+		if err := s.fs.SyncDir(dir); err != nil {
+			return n, s.journal.fail(err)
+		}
+	}
+	if err == nil {
+		err = s.journal.trim(s.candidates)
+	}
+	return n, err
+}
+
+func (s *Store) remove(d Digest, e *entry) error {
+	err := s.fs.Remove(s.path(d))
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	s.settle(d, e, err != nil)
+	return err
+}
+
+// candidates returns what the journal has to name: all that may be removed one day, of
+// what is there now.
+func (s *Store) candidates() (all []Digest) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for d, e := range s.blobs {
+		if e.named {
+			all = append(all, d)
+		}
+	}
+	return all
 }
 
 // condemn marks the blobs that are to be removed as busy and returns them.
@@ -258,210 +325,11 @@ func (s *Store) condemn(before base.Millis) map[Digest]*entry {
 	defer s.mu.Unlock()
 	all := map[Digest]*entry{}
 	for d, e := range s.blobs {
-		if e.refs == 0 && e.idle < before && e.busy == nil && (e.open == nil || e.open.readers == 0) {
+		if e.refs == 0 && e.readers == 0 && e.since < before && e.busy == nil {
+			s.wanted(e)
 			e.busy = make(chan struct{})
 			all[d] = e
 		}
 	}
 	return all
-}
-
-// Blob is an open blob. Release it.
-type Blob struct {
-	store   *Store
-	seg     *segment.Segment
-	file    vfs.File
-	pos     int64
-	size    int64
-	readers int // guarded by store.mu
-}
-
-// Open opens a blob for reading.
-func (s *Store) Open(d Digest) (*Blob, error) {
-	s.mu.Lock()
-	e := s.settled(d)
-	if e == nil {
-		s.mu.Unlock()
-		return nil, ErrNotFound
-	}
-	if e.open != nil {
-		e.open.readers++
-		defer s.mu.Unlock()
-		return e.open, nil
-	}
-	e.refs++ // so that it stays while it is opened
-	s.mu.Unlock()
-	b, err := s.load(d)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	e.refs--
-	if err != nil {
-		return nil, err
-	}
-	if e.open != nil { // somebody else was faster
-		s.discard(b)
-	} else {
-		e.open = b
-	}
-	e.open.readers++
-	return e.open, nil
-}
-
-func (s *Store) discard(b *Blob) {
-	if err := b.file.Close(); err != nil {
-		s.log.Warn("closing a blob", "err", err)
-	}
-}
-
-func (s *Store) load(d Digest) (*Blob, error) {
-	path := s.path(d)
-	f, err := s.fs.Open(path)
-	if err != nil {
-		if errors.Is(err, fs.ErrNotExist) {
-			err = &base.CorruptionError{Path: path, Detail: "the blob is missing"}
-		}
-		return nil, err
-	}
-	src, err := segment.FileSource(f)
-	if err != nil {
-		return nil, errors.Join(err, f.Close())
-	}
-	seg, err := segment.Open(src, path, 1)
-	if err != nil {
-		return nil, errors.Join(err, f.Close())
-	}
-	b := &Blob{store: s, seg: seg, file: f}
-	if st, ok := seg.Find(streamID); ok {
-		b.pos, b.size = st.Extent.Pos, int64(st.Extent.End-st.Extent.Start)
-	}
-	return b, nil
-}
-
-// Release ends the use of the blob.
-func (b *Blob) Release() {
-	b.store.mu.Lock()
-	b.readers--
-	b.store.mu.Unlock()
-}
-
-// Size returns the number of bytes.
-func (b *Blob) Size() int64 { return b.size }
-
-// Append appends the bytes [pos, pos+n) to dst, verified.
-func (b *Blob) Append(dst []byte, pos int64, n int) ([]byte, error) {
-	return b.seg.AppendPayload(dst, b.pos+pos, n)
-}
-
-// Verify checks the blocks of [pos, pos+n) that nobody has checked yet.
-func (b *Blob) Verify(pos, n int64) error { return b.seg.Verify(b.pos+pos, n) }
-
-// File returns the file and the position in it of a position in the blob, for
-// sendfile after Verify. ok is false where the file has no descriptor.
-func (b *Blob) File(pos int64) (fd uintptr, at int64, ok bool) {
-	fd, ok = b.file.Fd()
-	return fd, b.seg.FilePos(b.pos + pos), ok
-}
-
-// Writer takes an upload. One goroutine; the first error is final.
-type Writer struct {
-	store *Store
-	seg   *segment.Writer
-	sum   hash.Hash
-	path  string
-	size  int64
-}
-
-// Create begins an upload of about size bytes.
-func (s *Store) Create(size int64) (*Writer, error) {
-	s.mu.Lock()
-	s.upload++
-	path := filepath.Join(s.dir, "tmp", fmt.Sprintf("%010d", s.upload))
-	s.mu.Unlock()
-	seg, err := segment.Create(s.fs, path, 1, max(size, 0), kindBlob)
-	if err != nil {
-		return nil, err
-	}
-	w := &Writer{store: s, seg: seg, sum: sha256.New(), path: path}
-	if err := seg.Begin(streamID, 0, 0); err != nil {
-		w.Abort()
-		return nil, err
-	}
-	return w, nil
-}
-
-// Write adds bytes.
-func (w *Writer) Write(p []byte) (int, error) {
-	if err := w.seg.Payload(p); err != nil {
-		return 0, err
-	}
-	w.sum.Write(p)
-	w.size += int64(len(p))
-	return len(p), nil
-}
-
-// Digest returns the digest of what has been written so far.
-func (w *Writer) Digest() (d Digest) {
-	w.sum.Sum(d[:0])
-	return d
-}
-
-// Size returns the number of bytes written so far.
-func (w *Writer) Size() int64 { return w.size }
-
-// Abort gives the upload up.
-func (w *Writer) Abort() { w.seg.Abort() }
-
-// Commit makes the blob durable under its digest and returns that with a reference
-// that the caller has to Unpin. A blob that is there already is used instead.
-func (w *Writer) Commit() (Digest, error) {
-	d := w.Digest()
-	if w.store.Pin(d) {
-		w.Abort()
-		return d, nil
-	}
-	if w.size > 0 {
-		if err := w.seg.Boundary(base.Offset(w.size)); err != nil {
-			w.Abort()
-			return d, err
-		}
-	}
-	if _, err := w.seg.Finish(); err != nil {
-		w.Abort()
-		return d, err
-	}
-	return d, w.store.install(d, w.path)
-}
-
-// install gives a finished upload its name.
-func (s *Store) install(d Digest, tmp string) error {
-	s.mu.Lock()
-	if e := s.settled(d); e != nil { // another upload of the same bytes was faster
-		e.refs++
-		s.mu.Unlock()
-		return s.fs.Remove(tmp)
-	}
-	e := &entry{refs: 1, stale: true, busy: make(chan struct{})}
-	s.blobs[d] = e
-	s.mu.Unlock()
-	err := s.name(d, tmp)
-	s.settle(d, e, err == nil)
-	return err
-}
-
-// name journals the digest and renames the file, each durable before the next.
-func (s *Store) name(d Digest, tmp string) error {
-	if err := s.journal.add(d); err != nil {
-		return err
-	}
-	if err := s.journal.sync(); err != nil {
-		return err
-	}
-	path := s.path(d)
-	if err := s.fs.MkdirAll(filepath.Dir(path)); err != nil {
-		return err
-	}
-	if err := s.fs.Rename(tmp, path); err != nil {
-		return err
-	}
-	return s.fs.SyncDir(filepath.Dir(path))
 }

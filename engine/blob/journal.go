@@ -15,36 +15,45 @@ import (
 
 // The journal, file JOURNAL in the store's directory, names digests that may be
 // removed unless a snapshot refers to them: uploads before they get their name, and
-// blobs that lost their last reference. It begins anew at each start.
+// blobs that lost their last reference. It begins anew at each start. Little endian:
 //
-//	0       8         12      16
-//	┌───────┬─────────┬───────┬──────────────────────┬─────
-//	│ magic │ version │ 0 u32 │ entry of 40 bytes    │ entry …
-//	│ 8     │ u32     │       │ digest 32 │ sum u64  │
-//	└───────┴─────────┴───────┴──────────────────────┴─────
+//	 0  magic    8   "SNKRBLB" and a zero
+//	 8  version  u32 1
+//	12  zero     4
+//	16  sum      u64 xxhash64 of the 16 bytes above
+//	24  entries, 40 bytes each: digest 32, sum u64 xxhash64 of the digest
 //
-// sum is the xxhash64 of the digest. Entries that do not verify are the torn end:
-// nothing was removed, nor given a name, on their word.
+// Entries that do not verify are the torn end: nothing was removed, nor given a name,
+// on their word. Behind it the file is zero, which no entry is.
 const (
 	journalName    = "JOURNAL"
 	journalTemp    = "JOURNAL.tmp"
 	journalMagic   = "SNKRBLB\x00"
 	journalVersion = 1
-	journalHeader  = 16
+	journalHeader  = 24
 	journalEntry   = 40
-	maxJournal     = 64 << 20 // bytes read at a start
+
+	maxJournal  = 64 << 20 // bytes read at a start
+	trimJournal = 1 << 20  // from this size on it is written anew when half of it says nothing
+	growJournal = 16 << 10 // bytes allocated at a time
 )
 
 type journal struct {
-	mu    sync.Mutex // held across its own writes: whoever names a blob waits for the disk anyway
-	f     vfs.File
-	end   int64
-	dirty bool
-	err   error // the first one; every later call returns it
+	fs  vfs.FS
+	dir string
+
+	mu      sync.Mutex // guards what follows; never held across I/O
+	pending []Digest   // to be written by the next sync
+	err     error      // the first one but for a lack of space; every later call returns it
+
+	writing sync.Mutex // held by whoever writes the file, across that
+	f       vfs.File
+	end     int64
+	size    int64 // allocated
 }
 
-// startJournal replaces the journal by an empty one, durably.
-func startJournal(fsys vfs.FS, dir string, keep []Digest) (*journal, error) {
+// startJournal replaces the journal by one that names the digests, durably.
+func startJournal(fsys vfs.FS, dir string, keep ...Digest) (*journal, error) {
 	tmp := filepath.Join(dir, journalTemp)
 	if err := fsys.Remove(tmp); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
@@ -53,17 +62,13 @@ func startJournal(fsys vfs.FS, dir string, keep []Digest) (*journal, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := append(make([]byte, 0, journalHeader), journalMagic...)
+	b := append(make([]byte, 0, journalHeader+len(keep)*journalEntry), journalMagic...)
 	b = bin.AppendU32(b, journalVersion)
 	b = bin.AppendU32(b, 0)
-	for _, d := range keep {
-		b = appendJournalEntry(b, d)
-	}
-	_, err = f.WriteAt(b, 0)
-	if err == nil {
-		err = f.Datasync()
-	}
-	if err == nil {
+	b = bin.AppendU64(b, bin.Sum(b))
+	b = appendEntries(b, keep)
+	j := &journal{fs: fsys, dir: dir, f: f}
+	if err = j.write(b); err == nil {
 		err = fsys.Rename(tmp, filepath.Join(dir, journalName))
 	}
 	if err == nil {
@@ -72,45 +77,105 @@ func startJournal(fsys vfs.FS, dir string, keep []Digest) (*journal, error) {
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
-	return &journal{f: f, end: int64(len(b))}, nil
+	return j, nil
 }
 
-func appendJournalEntry(dst []byte, d Digest) []byte {
-	dst = append(dst, d[:]...)
-	return bin.AppendU64(dst, bin.Sum(d[:]))
+func appendEntries(dst []byte, all []Digest) []byte {
+	for _, d := range all {
+		dst = append(dst, d[:]...)
+		dst = bin.AppendU64(dst, bin.Sum(d[:]))
+	}
+	return dst
 }
 
-// add names a digest. Durable after sync.
+// write appends b to the file, durably. After an error the same may be tried again.
+func (j *journal) write(b []byte) error {
+	if need := j.end + int64(len(b)); need > j.size {
+		size := (need + growJournal - 1) / growJournal * growJournal
+		if err := j.f.Allocate(size); err != nil {
+			return err
+		}
+		j.size = size
+	}
+	if _, err := j.f.WriteAt(b, j.end); err != nil {
+		return err
+	}
+	if err := j.f.Datasync(); err != nil {
+		return err
+	}
+	j.end += int64(len(b))
+	return nil
+}
+
+// add names a digest. Durable after sync; it does no I/O.
 func (j *journal) add(d Digest) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if j.err != nil {
-		return j.err
+	j.pending = append(j.pending, d)
+	return j.err
+}
+
+// sync makes durable what was added before it was called.
+func (j *journal) sync() error {
+	j.writing.Lock()
+	defer j.writing.Unlock()
+	j.mu.Lock()
+	pending, err := j.pending, j.err
+	j.pending = nil
+	j.mu.Unlock()
+	if err != nil || len(pending) == 0 {
+		return err
 	}
-	b := appendJournalEntry(nil, d)
-	if _, err := j.f.WriteAt(b, j.end); err != nil {
+	err = j.write(appendEntries(nil, pending))
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, vfs.ErrNoSpace):
+		j.mu.Lock()
+		j.pending = append(pending, j.pending...)
+		j.mu.Unlock()
+		return fmt.Errorf("blob journal: %w", err)
+	}
+	return j.fail(err)
+}
+
+// trim writes the journal anew when half of it is of no use any more. names returns
+// what has to stay in it, but for what has been added and not been written yet.
+func (j *journal) trim(names func() []Digest) error {
+	j.writing.Lock()
+	defer j.writing.Unlock()
+	j.mu.Lock()
+	err := j.err
+	j.mu.Unlock()
+	if err != nil || j.end < trimJournal {
+		return err
+	}
+	keep := names()
+	if journalHeader+2*int64(len(keep))*journalEntry > j.end {
+		return nil
+	}
+	next, err := startJournal(j.fs, j.dir, keep...)
+	switch {
+	case errors.Is(err, vfs.ErrNoSpace):
+		return nil // the present one will do
+	case err != nil:
 		return j.fail(err)
 	}
-	j.end += int64(len(b))
-	j.dirty = true
+	err = j.f.Close()
+	j.f, j.end, j.size = next.f, next.end, next.size
+	if err != nil {
+		return j.fail(err)
+	}
 	return nil
 }
 
-func (j *journal) sync() error {
+// fail makes err final, unless there has been one before.
+func (j *journal) fail(err error) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if j.err != nil || !j.dirty {
-		return j.err
+	if j.err == nil {
+		j.err = fmt.Errorf("blob store: %w", err)
 	}
-	if err := j.f.Datasync(); err != nil {
-		return j.fail(err)
-	}
-	j.dirty = false
-	return nil
-}
-
-func (j *journal) fail(err error) error {
-	j.err = fmt.Errorf("blob journal: %w", err)
 	return j.err
 }
 
@@ -120,6 +185,9 @@ func (j *journal) close() error { return j.f.Close() }
 func readJournal(fsys vfs.FS, dir string) (map[Digest]bool, error) {
 	path := filepath.Join(dir, journalName)
 	f, err := fsys.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = &base.CorruptionError{Path: path, Detail: "the journal of blobs is missing"}
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -129,29 +197,34 @@ func readJournal(fsys vfs.FS, dir string) (map[Digest]bool, error) {
 		return nil, err
 	}
 	b := make([]byte, min(size, maxJournal))
-	if _, err := f.ReadAt(b, 0); err != nil && !errors.Is(err, io.EOF) {
+	if n, err := f.ReadAt(b, 0); err != nil && !errors.Is(err, io.EOF) {
 		return nil, err
+	} else {
+		b = b[:n]
 	}
 	return decodeJournal(path, b)
 }
 
 func decodeJournal(path string, b []byte) (map[Digest]bool, error) {
+	corrupt := func(detail string) error { return &base.CorruptionError{Path: path, Detail: detail} }
 	if len(b) < journalHeader || string(b[:8]) != journalMagic {
-		return nil, &base.CorruptionError{Path: path, Detail: "not a journal of blobs"}
+		return nil, corrupt("not a journal of blobs")
 	}
 	d := bin.NewDecoder(b[8:])
 	if v := d.U32(); v != journalVersion {
 		return nil, &base.VersionError{Path: path, Version: v, Newest: journalVersion}
 	}
 	d.Skip(4)
+	if d.U64() != bin.Sum(b[:16]) {
+		return nil, corrupt("the checksum of the header does not match")
+	}
 	named := map[Digest]bool{}
 	for d.Len() >= journalEntry {
-		var dg Digest
-		copy(dg[:], d.Raw(len(dg)))
-		if d.U64() != bin.Sum(dg[:]) {
+		digest := Digest(d.Raw(len(Digest{})))
+		if d.U64() != bin.Sum(digest[:]) {
 			break
 		}
-		named[dg] = true
+		named[digest] = true
 	}
-	return named, d.Err()
+	return named, nil
 }

@@ -96,6 +96,7 @@ func TestOutsized(t *testing.T) {
 		"no producer":  func(ev *Event) { ev.Producer = producer("", 0, 0) },
 		"fork bucket":  fork(ForkSpec{Bucket: long(record.MaxName)}),
 		"fork name":    fork(ForkSpec{Name: long(record.MaxName)}),
+		"attributes":   func(ev *Event) { ev.Attrs = []byte(long(record.MaxAttrs)) },
 	} {
 		ev := &Event{Op: OpCreate, TTL: -1}
 		edit(ev)
@@ -104,6 +105,23 @@ func TestOutsized(t *testing.T) {
 		env := &Env{Settings: &Settings{MaxState: 1 << 20}, NewID: 1}
 		if Decide(nil, ev, env, &rec, &a) || a.Code != HeaderFault {
 			t.Errorf("%s too long: %q, want %q", name, codeNames[a.Code], codeNames[HeaderFault])
+		}
+	}
+}
+
+// A snapshot that could not be read back is refused too.
+func TestOutsizedSnapshot(t *testing.T) {
+	for name, s := range map[string]record.Snapshot{
+		"content type": {ContentType: string(make([]byte, record.MaxContentType+1))},
+		"size":         {Size: -1},
+	} {
+		h := Restore(9, &record.Config{TTL: -1}, record.State{})
+		var rec record.Record
+		var a Answer
+		ev := &Event{Op: OpSnapshot, Snapshot: &s}
+		env := &Env{Settings: &Settings{MaxState: 1 << 20}}
+		if Decide(h, ev, env, &rec, &a) || a.Code != HeaderFault {
+			t.Errorf("impossible %s: %q, want %q", name, codeNames[a.Code], codeNames[HeaderFault])
 		}
 	}
 }
@@ -135,18 +153,35 @@ func TestAppendAllocatesNothing(t *testing.T) {
 // A record that does not follow from its head is corruption, and is told before
 // anything has changed.
 func TestApplyRefuses(t *testing.T) {
+	write := func(t record.Type, off base.Offset) record.Record {
+		return record.Record{Type: t, Stream: 9, Offset: off, Body: []byte("x"), Ends: []uint32{1}, Config: &record.Config{TTL: -1}}
+	}
 	head := func(s record.State) *Head {
 		h := Restore(9, &record.Config{TTL: -1}, s)
 		h.AddProducer("p", &record.ProducerState{})
 		h.AddPin(4, 1)
+		h.AddSnapshot(&record.Snapshot{Offset: 4, Replaced: 3})
+		h.AddSnapshot(&record.Snapshot{Offset: 6, Record: 1})
 		return h
 	}
+	bare := Restore(9, &record.Config{TTL: -1}, record.State{Next: 10, NextRecord: 1})
+	trimmed := record.State{Next: 10, NextRecord: 3, First: 5, FirstRecord: 1}
+	shot := func(off base.Offset, n uint64) record.Record {
+		return record.Record{Type: record.TypeSnapshot, Stream: 9, Snapshot: &record.Snapshot{Offset: off, Record: n}}
+	}
+	at := func(t record.Type, off base.Offset, n uint64) record.Record {
+		return record.Record{Type: t, Stream: 9, Offset: off, Ordinal: n}
+	}
+	emptyFork := write(record.TypeCreate, 6)
+	emptyFork.Config = &record.Config{TTL: -1, Fork: &record.Fork{Source: 1, Offset: 6, First: 7}}
+	fewRecords := write(record.TypeCreate, 6)
+	fewRecords.Config = &record.Config{TTL: -1, Fork: &record.Fork{Source: 1, Offset: 6, Record: 1, FirstRecord: 2}}
+	outsideFork := write(record.TypeCreate, 6)
+	outsideFork.Config = &record.Config{TTL: -1, Fork: &record.Fork{Source: 1, Offset: 6}}
+	outsideFork.Snapshot = &record.Snapshot{Offset: 7}
 	open := record.State{Next: 10, NextRecord: 1}
 	closed := record.State{Next: 10, NextRecord: 1, Closed: true}
 	ended := record.State{Next: 10, NextRecord: 1, Deleted: true}
-	write := func(t record.Type, off base.Offset) record.Record {
-		return record.Record{Type: t, Stream: 9, Offset: off, Body: []byte("x"), Ends: []uint32{1}, Config: &record.Config{TTL: -1}}
-	}
 	fork := write(record.TypeCreate, 5)
 	fork.Config = &record.Config{TTL: -1, Fork: &record.Fork{Source: 1, Offset: 6}}
 	of := func(t record.Type) record.Record { return record.Record{Type: t, Stream: 9, ForkID: 4} }
@@ -172,6 +207,26 @@ func TestApplyRefuses(t *testing.T) {
 		{"pin of a deleted stream", head(ended), of(record.TypePin)},
 		{"pin beyond the tail", head(open), record.Record{Type: record.TypePin, Stream: 9, ForkID: 5, ForkOffset: 11}},
 		{"unpin of a fork that has no pin", head(open), record.Record{Type: record.TypeUnpin, Stream: 9, ForkID: 5}},
+		{"create of a fork with nothing retained", nil, emptyFork},
+		{"create of a fork with fewer messages than are trimmed", nil, fewRecords},
+		{"create of a fork with a snapshot beyond it", nil, outsideFork},
+		{"snapshot without one", head(open), of(record.TypeSnapshot)},
+		{"snapshot of a deleted stream", head(ended), shot(8, 1)},
+		{"snapshot beyond the tail", head(open), shot(11, 1)},
+		{"snapshot beyond the last message", head(open), shot(8, 2)},
+		{"snapshot below the current one", head(open), shot(5, 1)},
+		{"snapshot where the current one is", head(open), shot(6, 1)},
+		{"snapshot of what is trimmed", Restore(9, &record.Config{}, trimmed), shot(4, 1)},
+		{"snapshot of messages that are trimmed", Restore(9, &record.Config{}, trimmed), shot(5, 0)},
+		{"trim of a deleted stream", head(ended), at(record.TypeTrim, 5, 1)},
+		{"trim without a snapshot", bare, at(record.TypeTrim, 5, 1)},
+		{"trim beyond the snapshot", head(open), at(record.TypeTrim, 7, 1)},
+		{"trim beyond the last message", head(open), at(record.TypeTrim, 6, 2)},
+		{"trim of what is trimmed", head(trimmed), at(record.TypeTrim, 4, 1)},
+		{"drop of nothing", head(open), at(record.TypeDrop, 5, 0)},
+		{"drop of the current snapshot", head(open), at(record.TypeDrop, 6, 0)},
+		{"drop where there never was one", bare, at(record.TypeDrop, 0, 0)},
+		{"attributes of a deleted stream", head(ended), of(record.TypeAttrs)},
 		{"forget of nobody", head(open), record.Record{Type: record.TypeForget, Stream: 9, Producer: producer("q", 0, 0)}},
 	} {
 		before := ""

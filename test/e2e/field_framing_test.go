@@ -308,7 +308,7 @@ func TestField11SlowClients(t *testing.T) {
 		}
 		stuck = append(stuck, w)
 	}
-	if grown := (f.daemon.rss(t) - before) / int64(len(stuck)); grown > 512<<10 {
+	if grown := (f.daemon.rss(t) - before) / int64(len(stuck)); grown > 768<<10 {
 		t.Errorf("a reader that does not read costs %d bytes", grown)
 	}
 	f.text(s, "still quick.")
