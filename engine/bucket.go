@@ -141,7 +141,7 @@ func (e *Engine) submitCreate(o *Op) error {
 
 // bucketState tells Decide of the bucket that a stream is to be made in.
 func (s *shard) bucketState(ev *core.Event) core.Bucket {
-	if ev.Name == "" {
+	if ev.Name == "" || ev.Loose {
 		return core.BucketOpen
 	}
 	var buf [256]byte

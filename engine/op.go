@@ -92,7 +92,7 @@ func (e *Engine) Submit(o *Op) error {
 	}
 	ev := &o.Event
 	if ev.Op == core.OpCreate {
-		if ev.Name != "" && !e.hasBucket(ev.Bucket) {
+		if ev.Name != "" && !ev.Loose && !e.hasBucket(ev.Bucket) {
 			return e.submitInBucket(o)
 		}
 		return e.submitCreate(o)

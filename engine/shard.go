@@ -59,6 +59,7 @@ type shard struct {
 // turnState is what only the turn touches (and recovery, before there are turns).
 type turnState struct {
 	byID       map[base.StreamID]*Stream
+	streams    int                   // in byID, buckets not counted
 	present    map[string]int64      // streams of each bucket, those that only forks keep included
 	freezes    map[base.StreamID]int // buckets that somebody is about to delete
 	now        base.Millis           // of the last record: time never goes back

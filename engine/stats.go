@@ -82,7 +82,7 @@ type gauges struct {
 // note leaves the turn's figures for scrapes.
 func (s *shard) note() {
 	g := &s.gauges
-	g.streams.Store(int64(len(s.byID)))
+	g.streams.Store(int64(s.streams))
 	g.memtable.Store(s.active.Bytes())
 	g.state.Store(s.stateBytes)
 	g.pinned.Store(s.walBytes)

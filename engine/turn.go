@@ -362,6 +362,7 @@ func (s *shard) adopt(st *Stream, h *core.Head) {
 	s.byID[h.ID] = st
 	if h.Name != "" {
 		s.present[h.Bucket]++
+		s.streams++
 	}
 	if c := uint64(h.ID) / uint64(len(s.e.shards)); s.recovering && c >= s.nextID.Load() {
 		s.nextID.Store(c + 1)
@@ -407,6 +408,7 @@ func (s *shard) bury(st *Stream, h *core.Head, eff *core.Effects) {
 	s.died(s.now)
 	delete(s.byID, h.ID)
 	if h.Name != "" {
+		s.streams--
 		if s.present[h.Bucket]--; s.present[h.Bucket] == 0 {
 			delete(s.present, h.Bucket)
 		}

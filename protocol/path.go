@@ -128,6 +128,10 @@ func checkName(bucket, stream []byte, alone bool) pathFault {
 	return pathFault{}
 }
 
+// IsBucketID reports whether a first path segment on /v1 names a bucket that /ds can
+// show, by its rules for ids.
+func IsBucketID(bucket []byte) bool { return checkNewBucket(bucket) == (pathFault{}) }
+
 // checkNewBucket holds a bucket that is made, or in which a stream is made, through
 // /ds to the rules for ids there.
 func checkNewBucket(bucket []byte) pathFault {

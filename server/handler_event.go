@@ -74,6 +74,7 @@ func (c *call) createEvent() {
 		Close:          op.Closed,
 		TTL:            -1,
 		Bucketed:       op.Surface == protocol.SurfaceDS,
+		Loose:          op.Surface == protocol.SurfaceV1 && !protocol.IsBucketID(op.Bucket),
 	}
 	if len(op.Attrs) > 0 {
 		ev.Attrs = op.Attrs

@@ -1,5 +1,3 @@
-// Package server serves the Durable Streams protocol over HTTP/1.1: connections and
-// their limits, routing, live fan-out, health, administration and graceful stop.
 package server
 
 import (

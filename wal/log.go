@@ -40,6 +40,7 @@ type Log struct {
 	next    *logFile   // the prepared file; nil while there is none
 	waiting bool       // Begin was false and Ready has not been called since
 	noSpace bool       // the last attempt to prepare failed so
+	hope    bool       // a released file was taken back since
 	old     []*logFile // left by the turn and not yet taken back, oldest first
 	low     Position   // everything up to it may go
 

@@ -142,16 +142,18 @@ func (l *Log) prepareNext() error {
 	return nil
 }
 
-// reportNoSpace tells the turn, and leaves it waiting for the next file.
+// reportNoSpace tells the turn, once and after a released file has not helped, and
+// leaves it waiting for the next file.
 func (l *Log) reportNoSpace(err error) {
 	l.mu.Lock()
-	news, waiting := !l.noSpace, l.waiting
-	l.noSpace = true
+	news := !l.noSpace
+	ring := l.waiting && (news || l.hope)
+	l.noSpace, l.hope = true, false
 	l.mu.Unlock()
 	if news {
 		l.cfg.Logf("wal: %s: the next file can't be made: %v", l.cfg.Dir, err)
 	}
-	if waiting {
+	if ring {
 		l.cfg.Ready()
 	}
 }
@@ -278,7 +280,7 @@ func (l *Log) takeReleased() *logFile {
 		}
 		l.deferred.Store(false)
 	}
-	l.old = slices.Delete(l.old, 0, 1)
+	l.old, l.hope = slices.Delete(l.old, 0, 1), true
 	return f
 }
 

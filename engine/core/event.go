@@ -64,6 +64,8 @@ type Event struct {
 
 	// OpCreate in a bucket: Bucketed refuses to make one implicitly.
 	Bucketed bool
+	// Loose makes it in no bucket: its first name is only a name.
+	Loose bool
 
 	// OpCreate, OpAppend: preconditions. An empty list is none: where a header names
 	// only tags that no stream can have, the zero Match stands for them.

@@ -34,11 +34,13 @@ index:                 internal/base internal/bin internal/invariants +github.co
 engine/core:           index wal/record internal/base internal/invariants !os !net !sync !time
 engine/memtable:       internal/base internal/invariants !os !net !time
 engine/manifest:       internal/base internal/bin internal/vfs !os !net !time
+engine/blob:           internal/base internal/bin internal/vfs segment !os !net !time
 engine/enginetest:     engine engine/core wal/record internal/base internal/vfs/vfstest !net
-engine:                engine/core engine/manifest engine/memtable index segment wal wal/record internal/base internal/bin internal/invariants internal/vfs +github.com/prometheus !net
+engine:                engine/blob engine/core engine/manifest engine/memtable index segment wal wal/record internal/base internal/bin internal/invariants internal/vfs +github.com/google/btree +github.com/prometheus !net
 server/http1:          internal/base !os !net !sync
-server:                engine engine/core protocol server/http1 internal/base +github.com/cloudwego +github.com/prometheus +golang.org/x/sys
+server:                engine engine/blob engine/core protocol server/http1 internal/base +github.com/cloudwego +github.com/prometheus +golang.org/x/sys
 bench:
+fuzz:
 cmd/snakream:          engine server wal wal/record segment protocol internal/base internal/vfs +github.com/spf13 +github.com/BurntSushi/toml
 `
 

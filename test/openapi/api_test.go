@@ -4,6 +4,7 @@ package openapi
 
 import (
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strconv"
@@ -236,18 +237,13 @@ func newStream(d *driver, name, contentType, body string) string {
 func around(d *driver, name, incarnation string, requests ...request) {
 	d.Helper()
 	elsewhere := func(r request, bucket, stream string) request {
-		p := map[string]string{}
-		for k, v := range r.path {
-			p[k] = v
-		}
-		p["bucket"], p["stream"] = bucket, stream
-		r.path = p
+		r.path = maps.Clone(r.path)
+		r.path["bucket"], r.path["stream"] = bucket, stream
 		return r
 	}
 	for _, r := range requests {
 		const header = "Stream-Incarnation"
-		other := strconv.Itoa(1)
-		d.refused(412, "incarnation_mismatch", r.with(header, other))
+		d.refused(412, "incarnation_mismatch", r.with(header, "1"))
 		d.refused(400, "invalid_header", r.with(header, "x").bad())
 		d.refused(400, "repeated_header", r.with(header, incarnation, header, incarnation).bad())
 		d.refused(400, "bad_path", elsewhere(r, "docs", "a\x01b"))

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"io"
+	"maps"
 	"mime"
 	"mime/multipart"
 	"strings"
@@ -25,23 +26,35 @@ func digest(body string) string {
 	return hex.EncodeToString(sum[:])
 }
 
+// misplaced drives what can be wrong with the place that r names, in the form that
+// names it by record or by offset.
+func misplaced(d *driver, p places, r request) {
+	d.Helper()
+	if p.recorded {
+		d.refused(400, "invalid_parameter", r.ask("record=x").bad())
+		d.refused(400, "repeated_parameter", r.ask("record=2&record=2").bad())
+		return
+	}
+	d.refused(400, "invalid_offset", p.at(r, "x", "").bad())
+	d.refused(400, "invalid_parameter", r.ask("record=x").bad())
+	d.refused(400, "exclusive_parameters", r.ask("record=2").bad())
+}
+
 // places are the two forms of the operations that name a place in a stream: by offset
 // in the path, and by record in the query.
 type places struct {
 	put, get, delete string
+	recorded         bool
 	at               func(r request, offset, record string) request
 }
 
 var (
-	byOffset = places{"publishSnapshot", "getSnapshot", "deleteSnapshot", func(r request, offset, _ string) request {
-		p := map[string]string{"offset": offset}
-		for k, v := range r.path {
-			p[k] = v
-		}
-		r.path = p
+	byOffset = places{"publishSnapshot", "getSnapshot", "deleteSnapshot", false, func(r request, offset, _ string) request {
+		r.path = maps.Clone(r.path)
+		r.path["offset"] = offset
 		return r
 	}}
-	byRecord = places{"publishSnapshotAtRecord", "getLatestSnapshot", "deleteSnapshotAtRecord", func(r request, _, record string) request {
+	byRecord = places{"publishSnapshotAtRecord", "getLatestSnapshot", "deleteSnapshotAtRecord", true, func(r request, _, record string) request {
 		return r.ask("record=" + record)
 	}}
 )
@@ -68,6 +81,9 @@ func publishing(d *driver, stream string, p places) {
 
 	d.refused(404, "snapshot_not_found", get)
 	d.refused(404, "snapshot_not_found", drop)
+	if !p.recorded { // a record is never inside a message
+		d.refused(400, "snapshot_not_boundary", p.at(put, "7", "").send(textType, "x"))
+	}
 	d.refused(400, "digest_mismatch", put.send(textType, "state").with("Stream-Snapshot-Digest", digest("other")))
 	d.want(204, put.send(textType, "state").with("Stream-Snapshot-Digest", digest("state"), "Stream-Snapshot-Retain", "true"))
 	d.want(204, put.send(textType, "state"))
@@ -93,6 +109,9 @@ func publishing(d *driver, stream string, p places) {
 	d.want(204, p.at(about(p.put, stream, ""), end, "4").send(textType, "more"))
 	d.refused(410, "snapshot_below_earliest", p.at(about(p.put, stream, ""), "0", "0").send(textType, "x"))
 
+	for _, r := range []request{put.send(textType, "x"), get, drop} {
+		misplaced(d, p, r)
+	}
 	d.refused(413, "snapshot_too_large", put.send(textType, strings.Repeat("x", 129<<10)))
 	d.refused(415, "content_coding_not_supported", put.send(textType, "x").with("Content-Encoding", "gzip").bad())
 	d.refused(400, "invalid_content_type", put.send("text", "x").bad())
@@ -102,9 +121,9 @@ func publishing(d *driver, stream string, p places) {
 
 func retention(d *driver) {
 	for name, id := range map[string]string{"retention-offset": "setRetention", "retention-record": "setRetentionAtRecord"} {
-		p := places{put: id, at: byRecord.at}
+		p := byRecord
 		if id == "setRetention" {
-			p.at = byOffset.at
+			p = byOffset
 		}
 		incarnation := newStream(d, name, jsonType, `[1,2,3]`)
 		at := func(offset, record string) request { return p.at(about(id, name, ""), offset, record) }
@@ -117,9 +136,10 @@ func retention(d *driver) {
 		d.want(204, at("2", "1"))
 		d.refused(409, "retention_behind", at("0", "0"))
 		d.refused(409, "retention_above_snapshot", at("6", "3"))
-		if id == "setRetention" { // a record is never inside a message
+		if !p.recorded {
 			d.refused(409, "retention_not_boundary", at("3", ""))
 		}
+		misplaced(d, p, at("4", "2"))
 		around(d, name, incarnation, at("4", "2"))
 	}
 }

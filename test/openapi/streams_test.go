@@ -116,7 +116,7 @@ func appends(d *driver, s surface) {
 	}
 	d.refused(409, "content_type_mismatch", at.send(textType, "4"))
 	d.refused(400, "empty_body", at)
-	d.refused(400, "missing_content_type", at.send("", "4").bad())
+	d.refused(400, "missing_content_type", at.send("", "4"))
 	d.refused(400, "invalid_content_type", at.send("json", "4").bad())
 	d.refused(400, "invalid_json", at.send(jsonType, "{").bad())
 	d.refused(400, "empty_array", at.send(jsonType, "[]"))
