@@ -11,7 +11,7 @@ RACE := $(shell command -v $$($(GO) env CC) >/dev/null 2>&1 && echo -race)
 
 NODE_PACKAGES := $(patsubst %,test/%/node_modules/.package-lock.json,conformance client)
 
-.PHONY: run build test unit crash e2e lint fuzz soak bench peers clean
+.PHONY: run build test unit crash docs openapi e2e lint fuzz soak bench peers clean
 
 run: build
 	$(BIN) serve
@@ -19,7 +19,7 @@ run: build
 build:
 	CGO_ENABLED=0 $(GO) build -trimpath -o $(BIN) ./cmd/snakream
 
-test: $(NODE_PACKAGES) lint unit crash e2e
+test: $(NODE_PACKAGES) lint unit crash docs e2e
 
 unit:
 	@test -n "$(RACE)" || echo "no C compiler: running without the race detector"
@@ -29,6 +29,14 @@ unit:
 # detector, under which make unit runs a part.
 crash:
 	$(GO) test -run '^TestCrashes$$' -count=1 -timeout 10m ./engine
+
+# The description of the API and the examples of the documentation, against the binary.
+docs: build
+	cd test/openapi && E2E_BINARY=$(CURDIR)/$(BIN) $(GO) test -tags e2e -count=1 -timeout 10m ./...
+
+# After a change of docs/openapi.yaml: the form of it that is served.
+openapi:
+	cd test/openapi && $(GO) test -tags e2e -run '^TestServedForm$$' . -update
 
 # The binary with the official conformance suite, the official client, and SIGKILL.
 e2e: build $(NODE_PACKAGES)
@@ -41,6 +49,7 @@ lint:
 	$(GO) vet -tags e2e ./test/...
 	$(GO) run $(STATICCHECK) ./...
 	$(GO) run $(STATICCHECK) -tags e2e ./test/...
+	cd test/openapi && $(GO) vet -tags e2e ./... && $(GO) run $(STATICCHECK) -tags e2e ./...
 
 # Every fuzz target for FUZZTIME. (Their corpora are part of make test.)
 fuzz:

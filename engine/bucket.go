@@ -1,8 +1,8 @@
 package engine
 
 import (
+	"math"
 	"sync"
-	"sync/atomic"
 
 	"github.com/snakream/snakream/engine/core"
 	"github.com/snakream/snakream/internal/base"
@@ -33,7 +33,7 @@ func (e *Engine) Bucket(name []byte) (BucketInfo, bool) {
 	}
 	info := BucketInfo{ID: v.ID, Created: v.Created}
 	for _, s := range e.shards {
-		info.Streams += s.live.count(string(name)).Load()
+		info.Streams += s.live.of(string(name))
 	}
 	return info, true
 }
@@ -48,49 +48,34 @@ func (e *Engine) hasBucket(name string) bool {
 
 // liveCounts counts the live streams of each bucket in a shard, as published.
 type liveCounts struct {
-	mu sync.RWMutex
-	m  map[string]*atomic.Int64
+	mu sync.Mutex
+	m  map[string]int64 // never 0
 }
 
-func (c *liveCounts) count(bucket string) *atomic.Int64 {
-	c.mu.RLock()
-	n := c.m[bucket]
-	c.mu.RUnlock()
-	if n != nil {
-		return n
-	}
+func (c *liveCounts) add(bucket string, n int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if n = c.m[bucket]; n == nil {
-		if c.m == nil {
-			c.m = map[string]*atomic.Int64{}
-		}
-		n = new(atomic.Int64)
+	if c.m == nil {
+		c.m = map[string]int64{}
+	}
+	if n += c.m[bucket]; n == 0 {
+		delete(c.m, bucket)
+	} else {
 		c.m[bucket] = n
 	}
-	return n
 }
 
-// forget drops the count of a bucket that is no more.
-func (c *liveCounts) forget(bucket string) {
+func (c *liveCounts) of(bucket string) int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if n := c.m[bucket]; n != nil && n.Load() == 0 {
-		delete(c.m, bucket)
-	}
+	return c.m[bucket]
 }
 
 // replaced counts the change from one published view of a place to the next.
 func (s *shard) replaced(st *Stream, old, view *View) {
-	delta := live(view) - live(old)
-	if delta == 0 {
-		return
-	}
-	if bucket, name := st.Name(); name != "" {
-		s.live.count(bucket).Add(delta)
-	} else if view == nil {
-		for _, sh := range s.e.shards {
-			sh.live.forget(bucket)
+	if delta := live(view) - live(old); delta != 0 {
+		if bucket, name := st.Name(); name != "" {
+			s.live.add(bucket, delta)
 		}
 	}
 }
@@ -107,6 +92,10 @@ func live(v *View) int64 {
 func (e *Engine) submitInBucket(o *Op) error {
 	if o.Event.Bucketed {
 		o.Answer = core.Answer{Code: core.BucketNotFound}
+		o.Done(o)
+		return nil
+	}
+	if o.refusedAnywhere() {
 		o.Done(o)
 		return nil
 	}
@@ -128,6 +117,12 @@ func (e *Engine) submitInBucket(o *Op) error {
 		return ErrClosed
 	}
 	return nil
+}
+
+// refusedAnywhere answers a create that no bucket would take: none is made for it.
+func (o *Op) refusedAnywhere() bool {
+	ev := &o.Event
+	return !core.Decide(nil, ev, &core.Env{Settings: &core.Settings{}, NewID: 1}, &o.rec, &o.Answer) && o.Answer.Code != core.NeedsSource
 }
 
 // submitCreate submits a create whose bucket is there, as far as one can see.
@@ -179,12 +174,12 @@ func (e *Engine) DeleteBucket(name string) (core.Answer, error) {
 		}
 	}()
 	for _, s := range e.shards {
-		o := &Op{Event: core.Event{Op: core.OpFreeze, Stream: v.ID, Bucket: name}}
-		if err := e.doAt(s, o); err != nil {
+		present, err := e.freeze(s, v)
+		if err != nil {
 			return core.Answer{}, err
 		}
 		frozen++
-		if o.Answer.Present > 0 {
+		if present > 0 {
 			return core.Answer{Code: core.BucketNotEmpty, Stream: v.ID}, nil
 		}
 	}
@@ -198,8 +193,22 @@ func (e *Engine) DeleteBucket(name string) (core.Answer, error) {
 	return o.Answer, nil
 }
 
-// freezeExpiries bounds the streams that a freeze ends because their time has come. If
-// more are due the bucket does not count as empty yet.
+// freeze has a shard refuse creates in a bucket and returns how many streams of it are
+// there, once no more of them end because their time has come.
+func (e *Engine) freeze(s *shard, bucket *View) (present int64, err error) {
+	for before := int64(math.MaxInt64); ; before = present {
+		o := &Op{Event: core.Event{Op: core.OpFreeze, Stream: bucket.ID, Bucket: bucket.Bucket}}
+		if err := e.doAt(s, o); err != nil {
+			return 0, err
+		}
+		if present = o.Answer.Present; present == 0 || present >= before {
+			return present, nil
+		}
+		s.ask(core.Event{Op: core.OpThaw, Stream: bucket.ID})
+	}
+}
+
+// freezeExpiries bounds the streams that one event ends because their time has come.
 const freezeExpiries = 64
 
 // freezeBucket refuses creates in a bucket from now on and answers how many streams of it

@@ -65,9 +65,9 @@ func TestCrashes(t *testing.T) {
 		cfg     enginetest.Config
 		crashes int
 	}{
-		{"shards=1", enginetest.Config{Options: tiny(1), Streams: 10, MaxBody: 1500, Forks: true, CrashEvery: 3}, 5000},
-		{"shards=3", enginetest.Config{Options: tiny(3), Streams: 14, MaxBody: 1500, Forks: true, CrashEvery: 3}, 4500},
-		{"bodies=large", enginetest.Config{Options: large, Streams: 6, MaxBody: 150 << 10, Forks: true, CrashEvery: 3}, 1000},
+		{"shards=1", enginetest.Config{Options: tiny(1), Streams: 10, MaxBody: 1500, Forks: true, Snapshots: true, Buckets: 2, CrashEvery: 3}, 5000},
+		{"shards=3", enginetest.Config{Options: tiny(3), Streams: 14, MaxBody: 1500, Forks: true, Snapshots: true, Buckets: 2, CrashEvery: 3}, 4500},
+		{"bodies=large", enginetest.Config{Options: large, Streams: 6, MaxBody: 150 << 10, Forks: true, Snapshots: true, CrashEvery: 3}, 1000},
 	} {
 		t.Run(c.name, func(t *testing.T) { crash(t, c.cfg, crashes(t, c.crashes)) })
 	}

@@ -149,10 +149,9 @@ func footer(b []byte) int { return len(b) - 130 }
 // Every bit counts, wherever it is: either the directory does not open, or what it
 // says is right, but for ranges that answer with an error.
 func TestAnyBit(t *testing.T) {
+	rng := rand.New(rand.NewPCG(seedOf(t), 0))
 	synctest.Test(t, func(t *testing.T) {
 		r, want := full(t)
-		seed := seedOf(t)
-		rng := rand.New(rand.NewPCG(seed, 0))
 		all := files(t, r.fs, "data")
 		var paths []string
 		for path, b := range all {

@@ -147,10 +147,15 @@ func (s *shard) expireFirst(o *Op, st *Stream) *Stream {
 }
 
 // repeated lets an operation that was accepted, but wrote nothing, count as a use of
-// its stream: a producer's repeat, a stream that is made or closed again. What it
+// its stream: a producer's repeat, a stream that is made, closed or trimmed again. What it
 // needs is recorded in the same batch.
 func (s *shard) repeated(o *Op, st *Stream) {
-	if st == nil || st.head == nil || !o.Answer.Code.OK() || o.Event.Op != core.OpAppend && o.Event.Op != core.OpCreate {
+	if st == nil || st.head == nil || !o.Answer.Code.OK() {
+		return
+	}
+	switch o.Event.Op {
+	case core.OpAppend, core.OpCreate, core.OpSnapshot, core.OpTrim:
+	default:
 		return
 	}
 	h := st.head

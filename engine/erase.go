@@ -7,7 +7,7 @@ import (
 	"github.com/snakream/snakream/wal/record"
 )
 
-// The bytes of a stream that has gone lie in memtables, in the log and in segments,
+// The bytes of a stream that has gone, or was trimmed, lie in memtables, in the log and in segments,
 // and have to leave them within Options.EraseWithin (design rule 10). By half of it
 // the turn has the memtable flushed, without them, and the log go on in a new file,
 // so that those before it are zeroed; the keeper has every segment that holds some
@@ -150,6 +150,9 @@ func (k *keeper) addDead(x base.Extent, from, below base.Offset, at base.Millis)
 	if x.Start >= x.End {
 		return
 	}
+	if since := k.state.Segments[x.Segment].DeadSince; since != 0 {
+		at = min(at, since) // after a restart only the manifest knows
+	}
 	d := k.dead[x.Segment]
 	if d.n == 0 || at < d.since {
 		d.since = at
@@ -171,17 +174,25 @@ func (k *keeper) newlyDead() (add []manifest.Segment) {
 	return add
 }
 
-// pickDead proposes to write a segment anew for what has gone from it: half of its
-// bytes, or anything for long enough, the oldest first.
-func (k *keeper) pickDead() (mergeJob, bool) {
+// pickDue proposes to write the segment anew that has held dead bytes for the longest,
+// if that is for long enough.
+func (k *keeper) pickDue() (mergeJob, bool) {
 	due := k.s.e.now() - k.s.e.opts.eraseAfter()
+	return k.pickDead(func(_ base.SegmentID, d deadBytes) bool { return d.since <= due })
+}
+
+// pickWaste proposes to write a segment anew half of whose bytes are dead.
+func (k *keeper) pickWaste() (mergeJob, bool) {
+	segs := k.s.reads.Load().segs // the keeper alone changes them
+	return k.pickDead(func(id base.SegmentID, d deadBytes) bool { return 2*d.n > segs[id].seg.PayloadBytes() })
+}
+
+// pickDead proposes the segment that has held dead bytes for the longest, of those
+// that are wanted.
+func (k *keeper) pickDead(want func(base.SegmentID, deadBytes) bool) (mergeJob, bool) {
 	var best manifest.Segment
 	for id, d := range k.dead {
-		ref := k.s.reads.Load().segs[id] // the keeper alone changes them
-		if k.avoid[id] || d.since > due && 2*d.n <= ref.seg.PayloadBytes() {
-			continue
-		}
-		if best.ID == 0 || d.since < k.dead[best.ID].since {
+		if !k.avoid[id] && want(id, d) && (best.ID == 0 || d.since < k.dead[best.ID].since) {
 			best = k.state.Segments[id]
 		}
 	}

@@ -25,7 +25,11 @@ func withTTL(name string, seconds int64) core.Event {
 func (r *rig) read(name string) bool {
 	r.Helper()
 	for range 3 {
-		st, v := r.stream(name), r.view(name)
+		st := r.stream(name)
+		if st == nil {
+			return false
+		}
+		v := st.View()
 		if v == nil || v.Deleted {
 			return false
 		}
@@ -45,8 +49,12 @@ func (r *rig) read(name string) bool {
 
 // alive says whether a HEAD would find the stream.
 func (r *rig) alive(name string) bool {
-	v := r.view(name)
-	return v != nil && !v.Deleted && r.stream(name).Alive(v)
+	st := r.stream(name)
+	if st == nil {
+		return false
+	}
+	v := st.View()
+	return v != nil && !v.Deleted && st.Alive(v)
 }
 
 func (r *rig) wantAlive(name string, want bool) {

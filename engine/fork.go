@@ -1,8 +1,10 @@
 package engine
 
 import (
+	"errors"
 	"sync"
 
+	"github.com/snakream/snakream/engine/blob"
 	"github.com/snakream/snakream/engine/core"
 	"github.com/snakream/snakream/internal/base"
 	"github.com/snakream/snakream/wal/record"
@@ -66,13 +68,9 @@ func (e *Engine) fork(ev core.Event) (core.Answer, error) {
 	if err := e.createOp(o); err != nil || o.Answer.Code != core.NeedsSource {
 		return o.Answer, err
 	}
-	view, code, err := e.source(&spec)
-	if err != nil || code != 0 {
-		return core.Answer{Code: code}, err
-	}
-	f, code, err := e.resolve(view, &ev)
-	if err != nil || code != 0 {
-		return core.Answer{Code: code}, err
+	view, f, refused, err := e.seek(&ev)
+	if err != nil || f == nil {
+		return refused, err
 	}
 	id, ok := e.shardOf(appendKey(nil, ev.Bucket, ev.Name)).takeID()
 	if !ok {
@@ -81,9 +79,19 @@ func (e *Engine) fork(ev core.Event) (core.Answer, error) {
 	pin := &Op{Event: core.Event{Op: core.OpPin, Stream: view.ID, ForkID: id, ForkOffset: f.Offset}}
 	home := e.shards[view.ID.Shard(len(e.shards))]
 	if err := e.doAt(home, pin); err != nil || !pin.Answer.Code.OK() {
-		return core.Answer{Code: pin.Answer.Code}, err
+		return trimmedSource(pin.Answer), err
 	}
 	f.First, f.FirstRecord = pin.Answer.First, pin.Answer.FirstRecord // as of the pin
+	unpin := func() { home.ask(core.Event{Op: core.OpUnpin, Stream: view.ID, ForkID: id}) }
+	covered := false
+	if spec.Snapshot, covered = e.cover(f, pin.Answer.Snapshot); !covered {
+		unpin()
+		pin.Answer.Code = core.SnapshotTrimmed
+		return trimmedSource(pin.Answer), nil
+	}
+	if n := spec.Snapshot; n != nil {
+		defer e.unpinBlob(n.Digest) // the fork has its own
+	}
 	o.Event.Stream, spec.Resolved = id, f
 	if spec.InheritType {
 		o.Event.ContentType, o.Event.MediaType, o.Event.JSON = view.ContentType, []byte(view.MediaType), view.JSON
@@ -95,9 +103,78 @@ func (e *Engine) fork(ev core.Event) (core.Answer, error) {
 	o.lineage = extend(of, f)
 	err = e.createOp(o)
 	if err != nil || o.Answer.Code != core.Created {
-		home.ask(core.Event{Op: core.OpUnpin, Stream: view.ID, ForkID: id})
+		unpin()
 	}
 	return o.Answer, err
+}
+
+// trimmedSource is the answer to a fork whose source says no: of that, only what it has
+// retained is of interest.
+func trimmedSource(a core.Answer) core.Answer {
+	if a.Code != core.SnapshotTrimmed {
+		return core.Answer{Code: a.Code}
+	}
+	return core.Answer{Code: a.Code, Stream: a.Stream, Fixed: a.Fixed, First: a.First, FirstRecord: a.FirstRecord}
+}
+
+// seek finds the source of a fork and where it begins. Without an error, a nil Fork
+// means the answer.
+func (e *Engine) seek(ev *core.Event) (*View, *record.Fork, core.Answer, error) {
+	for {
+		view, code, err := e.source(ev.Fork)
+		if err != nil || code != 0 {
+			return nil, nil, core.Answer{Code: code}, err
+		}
+		f, code, err := e.resolve(view, ev)
+		switch {
+		case errors.Is(err, ErrStale): // it was trimmed, or deleted, meanwhile: look again
+		case err != nil || code != 0:
+			return nil, nil, trimmedSource(core.Answer{
+				Code: code, Stream: view.ID, Fixed: view.Fixed, First: view.First, FirstRecord: view.FirstRecord,
+			}), err
+		default:
+			return view, f, core.Answer{}, nil
+		}
+	}
+}
+
+// cover returns the snapshot that a fork of a trimmed stream takes from its source, with a
+// reference to the blob: the newest one within what the fork inherits. Without one nobody could
+// tell what the fork began with, and it must not be made. A fork that inherits all needs
+// none. current is the source's, as of the pin.
+func (e *Engine) cover(f *record.Fork, current *record.Snapshot) (*record.Snapshot, bool) {
+	if f.First == 0 {
+		return nil, true
+	}
+	for {
+		var best *record.Snapshot
+		consider := func(n *record.Snapshot) {
+			if f.First <= n.Offset && n.Offset <= f.Offset && (best == nil || n.Offset > best.Offset) {
+				best = n
+			}
+		}
+		if current != nil {
+			consider(current)
+		}
+		if st := e.Lookup([]byte(f.Bucket), []byte(f.Name)); st != nil {
+			if v := st.View(); v != nil && v.ID == f.Source {
+				v.Extra.EachSnapshot(consider)
+			}
+		}
+		if best == nil || e.blobs.Pin(best.Digest) {
+			return best, best != nil
+		}
+		if current == nil {
+			return nil, false
+		}
+		current = nil // it has gone since; what is there now is all that counts
+	}
+}
+
+func (e *Engine) unpinBlob(d blob.Digest) {
+	if err := e.blobs.Unpin(d, e.now()); err != nil {
+		e.fail(err)
+	}
 }
 
 // createOp submits the create itself and waits.
@@ -161,8 +238,11 @@ func (e *Engine) resolve(v *View, ev *core.Event) (*record.Fork, core.Code, erro
 	if spec.HasOffset {
 		f.Offset = spec.Offset
 	}
-	if f.Offset > v.Next || f.Offset < v.First {
+	switch {
+	case f.Offset > v.Next:
 		return nil, core.ForkOffsetInvalid, nil
+	case f.Offset < v.First:
+		return nil, core.SnapshotTrimmed, nil
 	}
 	exact, rec, err := e.Boundary(v, f.Offset, false)
 	if err != nil {

@@ -38,6 +38,7 @@ const (
 	identityNew     = "SNAKREAM.new"
 	lockFile        = "LOCK"
 	shardPrefix     = "shard-"
+	blobDir         = "blobs"
 	identityMagic   = "SNAKREAM"
 	identityVersion = 1
 	identityBytes   = 64
@@ -169,7 +170,7 @@ func makeDirectory(dir string, o *Options) (identity, error) {
 			return id, err
 		}
 	}
-	if err := blob.Create(o.FS, filepath.Join(dir, "blobs")); err != nil {
+	if err := blob.Create(o.FS, filepath.Join(dir, blobDir)); err != nil {
 		return id, err
 	}
 	tmp := filepath.Join(dir, identityNew)

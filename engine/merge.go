@@ -90,11 +90,11 @@ func (k *keeper) runsOf(kind uint8) []run {
 }
 
 // pickMerge takes turns between what has to be erased and what is small, so that
-// neither waits for all of the other.
+// neither waits for all of the other. What only wastes space comes after both.
 func (k *keeper) pickMerge() (mergeJob, bool) {
-	picks := []func() (mergeJob, bool){k.pickDead, k.pickGroup}
+	picks := []func() (mergeJob, bool){k.pickDue, k.pickGroup, k.pickWaste}
 	if k.erasing {
-		slices.Reverse(picks)
+		picks[0], picks[1] = picks[1], picks[0]
 	}
 	for _, pick := range picks {
 		if job, ok := pick(); ok {

@@ -137,6 +137,7 @@ func (o Options) Validate() error {
 	bad(o.MaxStateBytes < 1<<20, "max-state-bytes: %d is less than %d", o.MaxStateBytes, 1<<20)
 	bad(o.MinFreeDisk < 0, "min-free-disk: %d is negative", o.MinFreeDisk)
 	bad(o.MailboxOps < 1, "mailbox: %d is less than 1", o.MailboxOps)
+	bad(o.SnapshotGrace < 0, "snapshot-grace: %v is negative", o.SnapshotGrace)
 	bad(o.EraseWithin < time.Second, "erase-within: %v is less than 1s", o.EraseWithin)
 	return errors.Join(errs...)
 }

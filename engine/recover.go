@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"sync"
 
+	"github.com/snakream/snakream/engine/blob"
 	"github.com/snakream/snakream/engine/core"
 	"github.com/snakream/snakream/engine/manifest"
 	"github.com/snakream/snakream/index"
@@ -23,6 +24,9 @@ import (
 // read all of that and found no damage. Only when all of them stand are the chains
 // between them finished, views published and goroutines started.
 func (e *Engine) recover() error {
+	if err := blob.Check(e.opts.FS, e.path(blobDir)); err != nil {
+		return err
+	}
 	var wg sync.WaitGroup
 	errs := make([]error, len(e.shards))
 	g := &gate{left: len(e.shards), open: make(chan struct{})}
@@ -42,9 +46,10 @@ func (e *Engine) recover() error {
 		return err
 	}
 	var loose []upkeep
+	inherited := e.inherited()
 	for _, s := range e.shards {
 		s.recovering = false
-		s.publishAll()
+		s.publishAll(inherited)
 		loose = s.looseEnds(loose)
 	}
 	for _, s := range e.shards {
@@ -417,7 +422,7 @@ func (s *shard) startIDs() error {
 
 // publishAll makes everything that was recovered visible. The log's last batch is
 // durable again by now.
-func (s *shard) publishAll() {
+func (s *shard) publishAll(inherited map[base.StreamID]base.Offset) {
 	for _, st := range s.byID {
 		if f := st.head.Fork; f != nil && st.inc.lineage == nil {
 			st.inc.lineage = s.e.lineage(f)
@@ -427,7 +432,7 @@ func (s *shard) publishAll() {
 			st.inc.recorded.Store(recorded)
 		}
 		s.replaced(st, nil, view)
-		if f := st.floor(view.ID); f > 0 {
+		if f := st.recoveredFloor(inherited); f > 0 {
 			s.keep.trimmed(view.ID, f, s.e.now())
 		}
 		st.view.Store(view)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math/rand/v2"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -14,6 +15,7 @@ import (
 	"time"
 
 	"github.com/snakream/snakream/engine/core"
+	"github.com/snakream/snakream/internal/base"
 	"github.com/snakream/snakream/internal/vfs"
 	"github.com/snakream/snakream/internal/vfs/vfstest"
 )
@@ -99,6 +101,41 @@ func contents(t testing.TB, e *Engine, name string) []byte {
 	return all
 }
 
+func fork(t testing.TB, e *Engine, source, name string) {
+	t.Helper()
+	a := mustDo(t, e, &Op{Event: core.Event{
+		Op: core.OpCreate, Bucket: "b", Name: name, TTL: -1, Fork: &core.ForkSpec{Bucket: "b", Name: source, InheritType: true, InheritLife: true},
+	}})
+	if a.Code != core.Created {
+		t.Fatalf("fork: %d", a.Code)
+	}
+}
+
+// trimTo publishes a snapshot and trims what lies below.
+func trimTo(t testing.TB, e *Engine, name string, at int, record uint64) {
+	t.Helper()
+	w, err := e.Blobs().Create(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Write([]byte("snapshot")); err != nil {
+		t.Fatal(err)
+	}
+	d, err := w.Commit()
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := mustDo(t, e, &Op{Stream: e.Lookup([]byte("b"), []byte(name)), Event: core.Event{
+		Op: core.OpSnapshot, Snapshot: &core.Snapshot{Offset: base.Offset(at), Record: record, Digest: d, Size: 8},
+	}})
+	if a.Code != core.Created {
+		t.Fatalf("snapshot: %d", a.Code)
+	}
+	if err := e.Blobs().Unpin(d, e.now()); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // holders returns the files that contain the marker.
 func holders(t testing.TB, fs *vfstest.MemFS, dir string, marker []byte) (found []string) {
 	t.Helper()
@@ -158,7 +195,7 @@ func flushAll(t testing.TB, e *Engine) {
 func TestReviewEraseOnIdleShard(t *testing.T) {
 	marker := bytes.Repeat([]byte("MARKER-OF-WHAT-IS-DELETED"), 10)
 	keep := bytes.Repeat([]byte("kept "), 100)
-	for _, where := range []string{"log", "segment", "both", "restart", "restart, flushed", "expired"} {
+	for _, where := range []string{"log", "segment", "both", "restart", "restart, flushed", "expired", "trimmed", "trimmed in a segment", "trimmed, forked"} {
 		t.Run(where, func(t *testing.T) {
 			fs := vfstest.New()
 			clock := &handClock{}
@@ -174,8 +211,11 @@ func TestReviewEraseOnIdleShard(t *testing.T) {
 			makeStream(t, e, "alive", -1)
 			appendTo(t, e, "dead", marker)
 			appendTo(t, e, "alive", keep)
-			if where != "log" && where != "expired" {
+			if where != "log" && where != "expired" && where != "trimmed" {
 				flushAll(t, e)
+			}
+			if where == "trimmed, forked" {
+				fork(t, e, "dead", "fork")
 			}
 			if where == "both" {
 				appendTo(t, e, "dead", marker)
@@ -183,8 +223,24 @@ func TestReviewEraseOnIdleShard(t *testing.T) {
 			if len(holders(t, fs, "data", marker)) == 0 {
 				t.Fatal("the test finds nothing to erase")
 			}
-			if where != "expired" {
+			switch {
+			case strings.HasPrefix(where, "trimmed"):
+				appendTo(t, e, "dead", keep)
+				trimTo(t, e, "dead", len(marker), 1)
+			case where != "expired":
 				removeStream(t, e, "dead")
+			}
+			if where == "trimmed, forked" { // the fork keeps the bytes until it goes
+				clock.ms.Add(2000)
+				e.shards[0].ring()
+				time.Sleep(500 * time.Millisecond)
+				if got := contents(t, e, "fork"); !bytes.Equal(got, marker) {
+					t.Fatalf("the fork has %d bytes instead of %d", len(got), len(marker))
+				}
+				removeStream(t, e, "fork")
+				for id := e.Lookup([]byte("b"), []byte("dead")).View().ID; e.shards[0].keep.floor(id) == 0; {
+					time.Sleep(time.Millisecond) // until the source has heard of it
+				}
 			}
 			if where == "restart, flushed" {
 				flushAll(t, e)
@@ -207,6 +263,11 @@ func TestReviewEraseOnIdleShard(t *testing.T) {
 			eventuallyErased(t, fs, marker)
 			if got := contents(t, e, "alive"); !bytes.Equal(got, keep) {
 				t.Errorf("the other stream has %d bytes instead of %d", len(got), len(keep))
+			}
+			if strings.HasPrefix(where, "trimmed") {
+				if got := contents(t, e, "dead"); !bytes.Equal(got, keep) {
+					t.Errorf("what was not trimmed has %d bytes instead of %d", len(got), len(keep))
+				}
 			}
 			quiet(t, fs, clock, e)
 			if age := e.shards[0].deadAge(); age != 0 {
@@ -539,4 +600,130 @@ func TestReviewIDsDuringStuckFlush(t *testing.T) {
 		}
 	}
 	broken.Store(false)
+}
+
+// pattern is the byte at an offset of a stream.
+func pattern(id base.StreamID, off base.Offset) byte {
+	x := uint64(id)*0x9e3779b97f4a7c15 ^ uint64(off)*0xbf58476d1ce4e5b9
+	return byte(x >> 40)
+}
+
+// Readers race with appends, flushes, merges, deletes, expiries and forks: each byte
+// is what the view says, or the view is stale.
+func TestReviewReadersRaceWithEverything(t *testing.T) {
+	o := smallOptions(vfstest.New())
+	o.Shards, o.MemtableBytes, o.EraseWithin = 2, 16<<10, time.Second
+	e := mustOpen(t, o)
+	const names = 12
+	var stop atomic.Bool
+	var wg sync.WaitGroup
+	var reads, stale, created atomic.Int64
+	for w := range names {
+		rng := rand.New(rand.NewPCG(uint64(w), 7))
+		name := fmt.Sprint("s", w)
+		wg.Go(func() {
+			for !stop.Load() {
+				st := e.Lookup([]byte("b"), []byte(name))
+				var v *View
+				if st != nil {
+					v = st.View()
+				}
+				switch k := rng.IntN(40); {
+				case v == nil || v.Deleted:
+					ev := core.Event{Op: core.OpCreate, Bucket: "b", Name: name, ContentType: "text/plain", MediaType: []byte("text/plain"), TTL: -1}
+					if rng.IntN(3) == 0 {
+						ev.TTL = 1
+					}
+					if rng.IntN(2) == 0 {
+						ev.Fork = &core.ForkSpec{Bucket: "b", Name: fmt.Sprint("s", rng.IntN(names)), InheritType: true}
+						ev.ContentType, ev.MediaType = "", nil
+					}
+					if a := mustDo(t, e, &Op{Event: ev}); a.Code == core.Created {
+						created.Add(1)
+					}
+				case k == 0:
+					mustDo(t, e, &Op{Stream: st, Event: core.Event{Op: core.OpDelete}})
+				default:
+					body := make([]byte, 1+rng.IntN(3000))
+					for i := range body {
+						body[i] = pattern(v.ID, v.Next+base.Offset(i))
+					}
+					op := &Op{Stream: st, Event: core.Event{
+						Op: core.OpAppend, MediaType: []byte("text/plain"), HasBody: true, Body: body, Ends: []uint32{uint32(len(body))},
+						Incarnation: e.Incarnation(v.ID), HasIncarnation: true,
+					}}
+					mustDo(t, e, op)
+				}
+			}
+		})
+	}
+	for r := range 4 {
+		rng := rand.New(rand.NewPCG(uint64(r), 8))
+		wg.Go(func() {
+			var step Step
+			defer step.Release()
+			for !stop.Load() {
+				st := e.Lookup([]byte("b"), []byte(fmt.Sprint("s", rng.IntN(names))))
+				if st == nil {
+					continue
+				}
+				v := st.View()
+				if v == nil || v.Next == v.First {
+					continue
+				}
+				from := v.First + base.Offset(rng.Uint64N(uint64(v.Next-v.First)))
+				to := min(v.Next, from+base.Offset(1+rng.IntN(20_000)))
+				if rng.IntN(4) == 0 {
+					time.Sleep(time.Duration(rng.IntN(1000)) * time.Microsecond) // an old view
+				}
+				if err := readPattern(e, v, from, to, &step, rng); errors.Is(err, ErrStale) {
+					stale.Add(1)
+				} else if err != nil {
+					t.Errorf("%s: %v", st.key, err)
+					return
+				}
+				reads.Add(1)
+			}
+		})
+	}
+	d := 3 * time.Second
+	if testing.Short() {
+		d = time.Second
+	}
+	time.Sleep(d)
+	stop.Store(true)
+	wg.Wait()
+	t.Logf("%d reads, %d of them stale, %d streams, %+v", reads.Load(), stale.Load(), created.Load(), e.Stats())
+	for _, s := range e.shards {
+		t.Logf("%d flushes, %d merges", s.stats.flushes.Load(), s.stats.merges.Load())
+	}
+}
+
+func readPattern(e *Engine, v *View, from, to base.Offset, step *Step, rng *rand.Rand) error {
+	for from < to {
+		if err := e.Read(v, from, to, 1<<20, step); err != nil {
+			return err
+		}
+		if rng.IntN(8) == 0 {
+			time.Sleep(time.Millisecond) // pinned while it is flushed and merged away
+		}
+		b, err := step.Append(nil)
+		if err != nil {
+			return err
+		}
+		id, _, _ := v.owner(from)
+		for i, c := range b {
+			if want := pattern(id, from+base.Offset(i)); c != want {
+				return fmt.Errorf("byte %d of stream %d (view of %d) is %#x instead of %#x", from+base.Offset(i), id, v.ID, c, want)
+			}
+		}
+		if exact, _, err := e.Boundary(v, from, false); err != nil {
+			return err
+		} else if !exact && from == v.First {
+			return fmt.Errorf("no message begins at the beginning")
+		}
+		from = step.End()
+	}
+	step.Release()
+	return nil
 }

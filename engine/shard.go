@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/snakream/snakream/engine/blob"
 	"github.com/snakream/snakream/engine/core"
 	"github.com/snakream/snakream/engine/manifest"
 	"github.com/snakream/snakream/engine/memtable"
@@ -76,6 +77,7 @@ type turnState struct {
 	cur        *batch // being filled
 	free       []*batch
 	spare      []*Op
+	released   []blob.Digest // by records that were replayed
 	settings   core.Settings
 	env        core.Env
 	eff        core.Effects

@@ -55,20 +55,19 @@ func (s *shard) rememberExtra(en *memtable.Entry, lsn base.LSN) {
 		en.SetRow(s.keyBuf, lsn, nil, true)
 		ended = append(ended, n)
 	}
-	if s.cur == nil {
-		return // recovery counts the references when it is through
-	}
 	for _, n := range ended {
-		s.cur.blobs.freed = append(s.cur.blobs.freed, n.Digest)
+		if s.cur != nil {
+			s.cur.blobs.freed = append(s.cur.blobs.freed, n.Digest)
+		} else { // recovery counts the references when it is through
+			s.released = append(s.released, n.Digest)
+		}
 	}
 }
 
 // blobsPublished drops the references of snapshots whose end is published.
 func (s *shard) blobsPublished(c *blobChanges) {
 	for _, d := range c.freed {
-		if err := s.e.blobs.Unpin(d, s.e.now()); err != nil {
-			s.e.fail(err)
-		}
+		s.e.unpinBlob(d)
 	}
 	c.freed = c.freed[:0]
 	s.keep.mu.Lock()
@@ -89,9 +88,13 @@ func (e *Engine) openBlobs() error {
 				}
 			})
 		}
+		for _, d := range s.released {
+			refs[d] += 0 // nobody may refer to it any more, and perhaps no journal says so
+		}
+		s.released = nil
 	}
 	var err error
-	e.blobs, err = blob.Open(e.opts.FS, e.path("blobs"), refs, e.opts.Logger)
+	e.blobs, err = blob.Open(e.opts.FS, e.path(blobDir), refs, e.opts.Logger)
 	return err
 }
 
@@ -116,6 +119,7 @@ func (e *Engine) tendBlobs() {
 	}
 	if _, err := e.blobs.Collect(now); err != nil {
 		e.opts.Logger.Error("removing unused snapshots", "err", err)
+		_ = e.syncBlobs() // which ends the engine if that was final
 	}
 }
 
@@ -142,10 +146,45 @@ func (st *Stream) floor(id base.StreamID) base.Offset {
 	if h == nil || h.ID != id || h.Pins() > 0 {
 		return 0
 	}
-	if f := h.Fork; f != nil && h.First <= f.Offset {
-		return 0 // it is the source's bytes that were trimmed
+	return ownFloor(h, h.First)
+}
+
+// ownFloor returns what is trimmed of the stream's own bytes when nothing below an
+// offset is needed; 0 when it is the source's bytes that were trimmed.
+func ownFloor(h *core.Head, below base.Offset) base.Offset {
+	if f := h.Fork; f != nil && below <= f.Offset {
+		return 0
 	}
-	return h.First
+	return below
+}
+
+// recoveredFloor is floor at a start, where inherited says for each stream with forks
+// what these have of it. That may be less than when they were made.
+func (st *Stream) recoveredFloor(inherited map[base.StreamID]base.Offset) base.Offset {
+	h := st.head
+	below := h.First
+	if h.Pins() > 0 {
+		below = min(below, inherited[h.ID])
+	}
+	return ownFloor(h, below)
+}
+
+// inherited returns for each stream with forks the earliest offset that any of them has
+// of it. Only in recovery, when no turn runs.
+func (e *Engine) inherited() map[base.StreamID]base.Offset {
+	all := map[base.StreamID]base.Offset{}
+	for _, s := range e.shards {
+		for _, st := range s.byID {
+			f := st.head.Fork
+			if f == nil {
+				continue
+			}
+			if first, ok := all[f.Source]; !ok || f.First < first {
+				all[f.Source] = f.First
+			}
+		}
+	}
+	return all
 }
 
 // RecordOffset returns where a message begins, by its ordinal in [v.FirstRecord,

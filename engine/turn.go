@@ -241,8 +241,8 @@ func (s *shard) process(o *Op) {
 			st = s.names.place(s, appendKey(s.keyBuf[:0], o.Event.Bucket, o.Event.Name))
 		}
 		s.log1(st, &o.rec, &o.Event, &o.head)
-		if o.rec.Type == record.TypeSnapshot {
-			s.e.blobs.Pin(o.rec.Snapshot.Digest) // the uploader's reference is there until the answer
+		if n := o.rec.Snapshot; n != nil {
+			s.e.blobs.Pin(n.Digest) // its owner's reference is there until the answer
 		}
 		if o.lineage != nil {
 			st.inc.lineage = o.lineage

@@ -154,7 +154,7 @@ var codes = []CodeInfo{
 	{codeOffsetRequired, 400, "A live read needs an offset", noWrite, 0},
 	{codeOffsetBeyondTail, 400, "The offset lies beyond the end of the stream", noWrite, 0},
 	{codeOffsetNotBoundary, 400, "The offset lies inside a message", noWrite, 0},
-	{codeOffsetTrimmed, 410, "The data at this offset has been trimmed", noWrite, 0},
+	{codeOffsetTrimmed, 410, "The data at this offset has been trimmed", refused, 0},
 	{codeRecordBeyondTail, 400, "The record lies beyond the end of the stream", noWrite, 0},
 	{codeRecordTrimmed, 410, "The record has been trimmed", noWrite, 0},
 	{codeRecordView, 400, "Only JSON streams have an envelope view", noWrite, 0},

@@ -182,8 +182,12 @@ func (r *Renderer) appendReasons(dst []byte, op *Operation, res *WriteResult) []
 // appendEarliest tells where a trimmed stream begins, and what has the rest.
 func (r *Renderer) appendEarliest(dst []byte, op *Operation, res *WriteResult) []byte {
 	dst = appendOffsetField(dst, "Stream-Earliest-Offset", res.Earliest)
+	bucket, stream := op.Bucket, op.Stream
+	if op.Kind == KindCreate { // it is the source that is trimmed
+		bucket, stream = op.Fork.Bucket, op.Fork.Stream
+	}
 	dst = append(append(dst, "Link: <"...), r.publicURL...)
-	dst = AppendPath(dst, SurfaceDS, op.Bucket, op.Stream)
+	dst = AppendPath(dst, SurfaceDS, bucket, stream)
 	return append(dst, "/"+wordBootstrap+">; rel=\"bootstrap\"\r\n"...)
 }
 

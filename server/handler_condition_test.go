@@ -37,6 +37,8 @@ func TestConditionalWrites(t *testing.T) {
 
 	n.refused(412, "precondition_failed", "PUT", s, "", "Content-Type", text, "If-Match", tag)
 	n.want(200, "PUT", s, "", "Content-Type", text, "If-Match", "*")
+	n.refused(412, "precondition_failed", "PUT", s, "", "Content-Type", json, "If-None-Match", "*")
+	n.refused(409, "config_mismatch", "PUT", s, "", "Content-Type", json, "If-Match", "*")
 	n.refused(412, "precondition_failed", "PUT", fresh(), "", "Content-Type", text, "If-Match", "*")
 	n.refused(404, "stream_not_found", "POST", fresh(), "x", "Content-Type", text, "If-Match", "*")
 

@@ -1,6 +1,8 @@
 package server
 
 import (
+	"errors"
+
 	"github.com/snakream/snakream/engine"
 	"github.com/snakream/snakream/engine/core"
 	"github.com/snakream/snakream/internal/base"
@@ -123,6 +125,9 @@ func (c *call) deleteEvent() {
 	}
 }
 
+// errNotRecorded says that the log has no room, or the engine no time left.
+var errNotRecorded = errors.New("not recorded")
+
 // await has the engine record a use (expire false) or the end of what c looks at,
 // and waits for it. Not on a poller.
 func (c *call) await(expire bool) error {
@@ -131,7 +136,11 @@ func (c *call) await(expire bool) error {
 		kind = core.OpExpire
 	}
 	op := engine.Op{Event: core.Event{Op: kind, Stream: c.view.ID}, Stream: c.stream}
-	return c.engine.Load().Do(&op)
+	err := c.engine.Load().Do(&op)
+	if err == nil && !op.Answer.Code.OK() {
+		err = errNotRecorded
+	}
+	return err
 }
 
 // outcomes says in the protocol's words how an operation ended.
@@ -191,6 +200,8 @@ func outcomeOf(ev *core.Event, code core.Code) protocol.Outcome {
 		case core.Exists:
 			return protocol.BucketExists
 		}
+	case ev.Op == core.OpCreate && code == core.SnapshotTrimmed:
+		return protocol.OffsetTrimmed // of the source
 	case ev.Op == core.OpSnapshot:
 		switch code {
 		case core.Created, core.Exists:

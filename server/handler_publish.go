@@ -223,12 +223,18 @@ func (c *call) receive(up *upload) verdict {
 		w.Abort()
 		c.refuse(protocol.HeaderFault)
 		return answered
-	case c.op.Snapshot.HasDigest && blob.Digest(c.op.Snapshot.Digest) != w.Digest():
+	case c.op.Snapshot.HasDigest && c.op.Snapshot.Digest != protocol.Digest(w.Digest()):
 		w.Abort()
 		c.refuse(protocol.DigestMismatch)
 		return answered
 	}
-	size := w.Size()
+	size, asked := w.Size(), &c.op.Snapshot
+	asked.Digest, asked.HasDigest = protocol.Digest(w.Digest()), true
+	if o := c.foreseeSnapshot(); o != 0 { // now that the digest is known, and in case that others have been faster
+		w.Abort()
+		c.refuse(o)
+		return answered
+	}
 	d, err := w.Commit()
 	if err != nil {
 		return c.notStored(err)

@@ -171,7 +171,18 @@ func TestTrimming(t *testing.T) {
 		t.Errorf("got %q", a.body)
 	}
 	n.want(200, "GET", s+"?offset=now", "")
-	n.want(400, "PUT", fresh(), "", "Stream-Forked-From", "/ds/trimming/"+s, "Stream-Fork-Offset", "20")
+	a := n.refused(410, "offset_trimmed", "PUT", fresh(), "", "Stream-Forked-From", "/ds/trimming/"+s, "Stream-Fork-Offset", "20")
+	if a.header.Get("Stream-Earliest-Offset") != offset(30) || a.header.Get("Link") != "</ds/trimming/"+s+`/bootstrap>; rel="bootstrap"` {
+		t.Errorf("%v", a.header)
+	}
+
+	// A fork takes along what makes its bootstrap whole.
+	f := fresh()
+	n.want(201, "PUT", f, "", "Stream-Forked-From", "/ds/trimming/"+s)
+	if b := n.boot(f); b.snapshot != "x" || len(b.messages) != 4 || b.messages[0] != "message 6 " {
+		t.Errorf("bootstrap of a fork: %+v", b)
+	}
+	n.want(204, "DELETE", f, "")
 
 	// Republishing the same bytes without Retain trims up to the snapshot.
 	n.want(204, "PUT", s+"/snapshot/60", "x")

@@ -145,7 +145,10 @@ func settle(op *engine.Op) {
 	c := op.User.(*call)
 	c.answered()
 	r := &c.res
-	if r.Outcome == protocol.Exists && c.op.NoneMatch(r.Incarnation, r.Tail, r.Closed) {
+	if f := op.Answer.Fixed; r.Outcome == protocol.OffsetTrimmed && f != nil { // a fork's source has the rest
+		c.op.Bucket, c.op.Stream = []byte(f.Bucket), []byte(f.Name)
+	}
+	if o := r.Outcome; (o == protocol.Exists || o == protocol.ConfigMismatch) && c.op.NoneMatch(r.Incarnation, r.Tail, r.Closed) {
 		r.Outcome = protocol.PreconditionFailed // it stored nothing, so this is still true
 	}
 	c.refuse(r.Outcome)

@@ -25,6 +25,7 @@ type node struct {
 	t      testing.TB
 	url    string // of the flat surface
 	addr   string
+	dir    string // of the engine's data
 	server *Server
 	engine *engine.Engine
 	client *http.Client
@@ -61,7 +62,8 @@ func newNode(t testing.TB, change func(*Config, *engine.Options)) *node {
 		t.Fatal(err)
 	}
 	s.Host(&opts)
-	e, err := engine.Open(t.TempDir(), opts)
+	dir := t.TempDir()
+	e, err := engine.Open(dir, opts)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,7 +74,7 @@ func newNode(t testing.TB, change func(*Config, *engine.Options)) *node {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := &node{t: t, addr: ln.Addr().String(), server: s, engine: e}
+	n := &node{t: t, addr: ln.Addr().String(), dir: dir, server: s, engine: e}
 	n.url = "http://" + n.addr + "/v1/stream/"
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(ln) }()

@@ -79,7 +79,7 @@ func limits(c *config) []setting {
 	s := &c.Server
 	return []setting{
 		{"max-body-bytes", "32MiB", "largest body of a PUT or POST; 413 beyond", size(&s.MaxBodyBytes, 1, 1<<30)},
-		{"max-snapshot-bytes", "128MiB", "largest snapshot; 413 beyond", size(&s.MaxSnapshotBytes, 1, 1<<40)},
+		{"max-snapshot-bytes", "128MiB", "largest snapshot; 413 beyond", size(&s.MaxSnapshotBytes, 1, 1<<36)},
 		{"max-inflight-body-bytes", "256MiB", "sum of the bodies being received; 503 beyond", size(&s.MaxInflightBodyBytes, 1<<20, math.MaxInt64)},
 		{"max-header-bytes", "32KiB", "largest request head; 431 beyond", size(&s.MaxHeaderBytes, 1<<10, 1<<20)},
 		{"max-connections", "0", "connections at once; 0 = by the limit of open files", count(&s.MaxConnections, 0, 1<<24)},

@@ -80,7 +80,7 @@ func Create(fsys vfs.FS, dir string) error {
 // and counted.
 func Open(fsys vfs.FS, dir string, refs map[Digest]int, log *slog.Logger) (*Store, error) {
 	s := &Store{fs: fsys, dir: dir, log: log, blobs: map[Digest]*entry{}}
-	dead, err := readJournal(fsys, dir)
+	dead, end, err := readJournal(fsys, dir)
 	if err != nil {
 		return nil, err
 	}
@@ -94,7 +94,11 @@ func Open(fsys vfs.FS, dir string, refs map[Digest]int, log *slog.Logger) (*Stor
 	if err := s.sweep(dead); err != nil {
 		return nil, err
 	}
-	if s.journal, err = startJournal(fsys, dir); err != nil {
+	s.journal, err = startJournal(fsys, dir)
+	if errors.Is(err, vfs.ErrNoSpace) {
+		s.journal, err = resumeJournal(fsys, dir, end)
+	}
+	if err != nil {
 		return nil, err
 	}
 	return s, nil
@@ -102,7 +106,7 @@ func Open(fsys vfs.FS, dir string, refs map[Digest]int, log *slog.Logger) (*Stor
 
 // Check reports what Open would find wrong with the store, and changes nothing.
 func Check(fsys vfs.FS, dir string) error {
-	_, err := readJournal(fsys, dir)
+	_, _, err := readJournal(fsys, dir)
 	return err
 }
 

@@ -15,7 +15,8 @@ import (
 
 // The journal, file JOURNAL in the store's directory, names digests that may be
 // removed unless a snapshot refers to them: uploads before they get their name, and
-// blobs that lost their last reference. It begins anew at each start. Little endian:
+// blobs that lost their last reference. It begins anew at each start, if there is
+// space. Little endian:
 //
 //	 0  magic    8   "SNKRBLB" and a zero
 //	 8  version  u32 1
@@ -78,6 +79,23 @@ func startJournal(fsys vfs.FS, dir string, keep ...Digest) (*journal, error) {
 		return nil, errors.Join(err, f.Close())
 	}
 	return j, nil
+}
+
+// resumeJournal goes on with the journal that is there, behind its last whole entry. What
+// it names may be removed as before.
+func resumeJournal(fsys vfs.FS, dir string, end int64) (*journal, error) {
+	f, err := fsys.OpenAppend(filepath.Join(dir, journalName))
+	if err != nil {
+		return nil, err
+	}
+	size, err := f.Size()
+	if err == nil {
+		err = fsys.SyncDir(dir)
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return &journal{fs: fsys, dir: dir, f: f, end: end, size: size}, nil
 }
 
 func appendEntries(dst []byte, all []Digest) []byte {
@@ -181,50 +199,51 @@ func (j *journal) fail(err error) error {
 
 func (j *journal) close() error { return j.f.Close() }
 
-// readJournal returns the digests that the journal of the last run names.
-func readJournal(fsys vfs.FS, dir string) (map[Digest]bool, error) {
+// readJournal returns the digests that the journal of the last run names, and where its
+// entries end.
+func readJournal(fsys vfs.FS, dir string) (named map[Digest]bool, end int64, err error) {
 	path := filepath.Join(dir, journalName)
 	f, err := fsys.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		err = &base.CorruptionError{Path: path, Detail: "the journal of blobs is missing"}
 	}
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	defer f.Close()
 	size, err := f.Size()
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	b := make([]byte, min(size, maxJournal))
-	if n, err := f.ReadAt(b, 0); err != nil && !errors.Is(err, io.EOF) {
-		return nil, err
-	} else {
-		b = b[:n]
+	n, err := f.ReadAt(b, 0)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, 0, err
 	}
-	return decodeJournal(path, b)
+	return decodeJournal(path, b[:n])
 }
 
-func decodeJournal(path string, b []byte) (map[Digest]bool, error) {
+func decodeJournal(path string, b []byte) (named map[Digest]bool, end int64, err error) {
 	corrupt := func(detail string) error { return &base.CorruptionError{Path: path, Detail: detail} }
 	if len(b) < journalHeader || string(b[:8]) != journalMagic {
-		return nil, corrupt("not a journal of blobs")
+		return nil, 0, corrupt("not a journal of blobs")
 	}
 	d := bin.NewDecoder(b[8:])
 	if v := d.U32(); v != journalVersion {
-		return nil, &base.VersionError{Path: path, Version: v, Newest: journalVersion}
+		return nil, 0, &base.VersionError{Path: path, Version: v, Newest: journalVersion}
 	}
 	d.Skip(4)
 	if d.U64() != bin.Sum(b[:16]) {
-		return nil, corrupt("the checksum of the header does not match")
+		return nil, 0, corrupt("the checksum of the header does not match")
 	}
-	named := map[Digest]bool{}
+	named, end = map[Digest]bool{}, journalHeader
 	for d.Len() >= journalEntry {
 		digest := Digest(d.Raw(len(Digest{})))
 		if d.U64() != bin.Sum(digest[:]) {
 			break
 		}
 		named[digest] = true
+		end += journalEntry
 	}
-	return named, nil
+	return named, end, nil
 }

@@ -84,7 +84,7 @@ func TestGolden(t *testing.T) {
 	}
 	next := golden(t, "journal-v2", future(journal))
 	want := map[Digest]bool{digest(one): true, digest(two): true}
-	if got, err := decodeJournal("j", golden(t, "journal-v1", nil)); err != nil || !maps.Equal(got, want) {
+	if got, _, err := decodeJournal("j", golden(t, "journal-v1", nil)); err != nil || !maps.Equal(got, want) {
 		t.Errorf("%v, %v", got, err)
 	}
 
@@ -115,7 +115,7 @@ func TestJournalDamage(t *testing.T) {
 	for at := range journalHeader {
 		b := bytes.Clone(whole)
 		b[at] ^= 1
-		_, err := decodeJournal(path, b)
+		_, _, err := decodeJournal(path, b)
 		_, corrupt := errors.AsType[*base.CorruptionError](err)
 		_, version := errors.AsType[*base.VersionError](err)
 		if !corrupt && !version {
@@ -123,19 +123,19 @@ func TestJournalDamage(t *testing.T) {
 		}
 	}
 	for n := range journalHeader {
-		if _, err := decodeJournal(path, whole[:n]); err == nil {
+		if _, _, err := decodeJournal(path, whole[:n]); err == nil {
 			t.Errorf("%d bytes were accepted", n)
 		}
 	}
 	for at := journalHeader; at < journalHeader+journalEntry; at++ {
 		b := bytes.Clone(whole)
 		b[at] ^= 1
-		if got, err := decodeJournal(path, b); err != nil || len(got) != 0 {
+		if got, _, err := decodeJournal(path, b); err != nil || len(got) != 0 {
 			t.Errorf("damaged at %d: %v, %v", at, got, err)
 		}
 	}
 	for n := journalHeader; n < journalHeader+journalEntry; n++ {
-		if got, err := decodeJournal(path, whole[:n]); err != nil || len(got) != 0 {
+		if got, _, err := decodeJournal(path, whole[:n]); err != nil || len(got) != 0 {
 			t.Errorf("%d bytes: %v, %v", n, got, err)
 		}
 	}
@@ -170,7 +170,7 @@ func TestJournalIsTrimmed(t *testing.T) {
 	later := mustUpload(t, s, content("later", 10))
 	must(t, s.Sync())
 	must(t, s.Close())
-	named, err := readJournal(mem.CrashClone(nil), testDir)
+	named, _, err := readJournal(mem.CrashClone(nil), testDir)
 	must(t, err)
 	want := map[Digest]bool{later: true}
 	for _, d := range kept {
@@ -198,15 +198,15 @@ func FuzzJournal(f *testing.F) {
 	f.Add(b[:journalHeader+journalEntry+7])
 	f.Add(future(b))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		named, err := decodeJournal("j", b)
+		named, end, err := decodeJournal("j", b)
 		if err != nil {
 			if named != nil {
 				t.Fatal("an error, and digests")
 			}
 			return
 		}
-		if len(named) > (len(b)-journalHeader)/journalEntry {
-			t.Fatalf("%d digests in %d bytes", len(named), len(b))
+		if int(end) > len(b) || len(named) > int(end-journalHeader)/journalEntry {
+			t.Fatalf("%d digests in %d of %d bytes", len(named), end, len(b))
 		}
 		for d := range named {
 			if !bytes.Contains(b, appendEntries(nil, []Digest{d})) {

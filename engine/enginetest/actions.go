@@ -18,6 +18,10 @@ const (
 
 // Step does something at random. It may leave operations under way.
 func (w *World) Step() error {
+	if w.cfg.Buckets > 0 && w.rng.IntN(16) == 0 {
+		w.bucketStep()
+		return w.Err()
+	}
 	st := w.streams[w.rng.IntN(len(w.streams))]
 	w.mu.Lock()
 	s := st.last()
@@ -27,6 +31,10 @@ func (w *World) Step() error {
 		// What it finds depends on more than what was asked of this name before.
 		w.settle()
 		w.expire(st)
+	}
+	if w.cfg.Snapshots && w.rng.IntN(6) == 0 {
+		w.snapshotStep(st)
+		return w.Err()
 	}
 	switch w.rng.IntN(20) {
 	default:
@@ -156,6 +164,7 @@ func (w *World) appendTo(st *stream) {
 		w.producer(&ev, &s)
 	}
 	w.options(&ev, &s)
+	w.conditions(&ev, &s)
 	w.submit(st, &engine.Op{Event: ev}, func(s *state, now base.Millis) (core.Answer, *state) {
 		if a, ok := s.reach(&ev, w.held(s.inc), history); !ok {
 			return a, s
@@ -166,6 +175,10 @@ func (w *World) appendTo(st *stream) {
 
 func (w *World) createEvent(st *stream) core.Event {
 	ev := core.Event{Op: core.OpCreate, Bucket: st.bucket, Name: st.name, TTL: -1, Close: w.rng.IntN(20) == 0}
+	ev.Bucketed = st.bucket != "b"
+	if w.cfg.Snapshots && w.rng.IntN(4) == 0 {
+		ev.Attrs = w.attributes()
+	}
 	ev.ContentType = textType
 	if w.rng.IntN(3) == 0 {
 		ev.ContentType, ev.JSON = jsonType, true
@@ -195,6 +208,7 @@ func (w *World) create(st *stream) {
 		ev.TTL, ev.ExpiresAt, ev.Close = s.inc.ttl, s.inc.expiresAt, s.closed
 	}
 	w.options(&ev, &s)
+	w.conditions(&ev, &s)
 	w.submit(st, &engine.Op{Event: ev}, func(s *state, now base.Millis) (core.Answer, *state) {
 		return w.createAnswer(s, &ev, now, func() (core.Answer, *state) {
 			if ev.BodyFault {
@@ -217,16 +231,26 @@ func (w *World) createAnswer(s *state, ev *core.Event, now base.Millis, fresh fu
 		switch {
 		case !ok:
 			return a, s
+		case !s.meets(ev):
+			return s.answer(core.PreconditionFailed), s
+		case ev.HasRecordMatch && ev.RecordMatch != uint64(s.records):
+			return s.answer(core.RecordMismatch), s
 		case !s.matches(ev):
 			return s.answer(core.ConfigMismatch), s
 		}
 		return s.answer(core.Exists), s
 	}
 	switch {
+	case ev.Bucketed && !w.hasBucket(ev.Bucket):
+		return core.Answer{Code: core.BucketNotFound}, s
 	case ev.HasIncarnation:
 		return core.Answer{Code: core.NotFound}, s
 	case ev.HeaderFault:
 		return core.Answer{Code: core.HeaderFault}, s
+	case len(ev.IfMatch) > 0:
+		return core.Answer{Code: core.PreconditionFailed}, s
+	case ev.HasRecordMatch && ev.RecordMatch != 0:
+		return core.Answer{Code: core.RecordMismatch}, s
 	}
 	return fresh()
 }
@@ -304,10 +328,12 @@ func (w *World) forkTo(st *stream) {
 			from := src.last()
 			code, next := from.resolve(&ev, w.held(from.inc), now)
 			if code != core.Created {
-				return core.Answer{Code: code}, s
+				return from.refusesFork(code), s
 			}
 			before := &state{inc: next.inc, next: next.inc.forkAt, records: next.records - len(ev.Ends)}
-			return stored(core.Answer{Code: core.Created}, before, next, &ev), next
+			a := core.Answer{Code: core.Created}
+			next.tell(&a)
+			return stored(a, before, next, &ev), next
 		})
 	})
 	w.expireSoon(st, &ev)
@@ -419,9 +445,10 @@ func (w *World) renew(st *stream, place *engine.Stream, v *engine.View, s *state
 
 // compare reads a range of v, or all of it, and the places of messages in it.
 func (w *World) compare(v *engine.View, data []byte, ends []int, all bool) error {
-	from, to := 0, len(data)
-	if !all && to > 0 {
-		from = w.rng.IntN(to)
+	first := int(v.First)
+	from, to := first, len(data)
+	if !all && to > from {
+		from += w.rng.IntN(to - from)
 		to = from + 1 + w.rng.IntN(to-from)
 	}
 	got, err := ReadRange(w.e, v, base.Offset(from), base.Offset(to), 1+w.rng.IntN(1<<20))
@@ -433,7 +460,7 @@ func (w *World) compare(v *engine.View, data []byte, ends []int, all bool) error
 	}
 	c := incarnation{ends: ends}
 	for range 3 {
-		off := w.rng.IntN(len(data) + 1)
+		off := first + w.rng.IntN(len(data)+1-first)
 		exact, rec, err := w.e.Boundary(v, base.Offset(off), false)
 		if err != nil {
 			return err
@@ -442,10 +469,10 @@ func (w *World) compare(v *engine.View, data []byte, ends []int, all bool) error
 			return fmt.Errorf("offset %d: message %d, begins there %t, instead of %d, %t", off, rec, exact, m, x)
 		}
 	}
-	if len(ends) == 0 {
-		return nil
+	if err := w.compareTrimmed(v, ends); err != nil || len(ends) == int(v.FirstRecord) {
+		return err
 	}
-	i := w.rng.IntN(len(ends))
+	i := int(v.FirstRecord) + w.rng.IntN(len(ends)-int(v.FirstRecord))
 	at, size := ends[i]-1, 1+w.rng.Int64N(2000)
 	if at = 0; i > 0 {
 		at = ends[i-1]

@@ -48,11 +48,12 @@ func (w *World) hook(vfstest.Op) error {
 func (w *World) moment(files func() *vfstest.MemFS) *Moment {
 	m := &Moment{w: w}
 	w.mu.Lock()
-	for _, st := range w.streams {
+	places := w.places()
+	for _, st := range places {
 		m.bounds = append(m.bounds, bound{st: st, last: st.last(), before: st.last().deadline})
 	}
-	lo := make([]int, len(w.streams))
-	for i, st := range w.streams {
+	lo := make([]int, len(places))
+	for i, st := range places {
 		lo[i] = st.durable
 	}
 	w.mu.Unlock()
@@ -73,7 +74,7 @@ func (w *World) match(states []*state, v *engine.View) (*state, error) {
 	for _, s := range states {
 		same := v != nil && s.inc != nil && int(v.Next) == s.next && int(v.NextRecord) == s.records &&
 			(s.inc.id == 0 || s.inc.id == v.ID) && v.Closed == s.closed && v.MediaType == s.inc.media &&
-			v.TTL == s.inc.ttl && v.ExpiresAt == s.inc.expiresAt && v.Deleted == s.ended
+			v.TTL == s.inc.ttl && v.ExpiresAt == s.inc.expiresAt && v.Deleted == s.ended && s.extra.shown(v)
 		if same || v == nil && !s.usable() {
 			return s, nil
 		}
@@ -92,7 +93,8 @@ func (w *World) match(states []*state, v *engine.View) (*state, error) {
 // and returns the World that goes on from there, with crash as its Config.Crash.
 func (m *Moment) Recover(rng *rand.Rand, crash func(*Moment)) (*World, error) {
 	w := newWorld(m.w.cfg, m.FS, rng)
-	w.now, w.n = m.now, m.w.n+1_000_000*(m.Depth+1)
+	w.now, w.n = m.now, rng.IntN(1<<40) // other messages than before
+	w.blobs = m.w.blobs
 	if err := w.open(); err != nil {
 		return nil, err
 	}
@@ -143,9 +145,12 @@ func (m *Moment) check(w *World) error {
 			s.inc = m.copyOf(copies, s.inc)
 			s.inc.data, s.inc.ends = s.inc.data[:s.next:s.next], s.inc.ends[:s.records:s.records]
 		}
-		w.streams = append(w.streams, &stream{bucket: b.st.bucket, name: b.st.name, states: []*state{s}})
+		w.add(&stream{bucket: b.st.bucket, name: b.st.name, states: []*state{s}})
 	}
-	return m.checkAll(w)
+	if err := m.checkAll(w); err != nil {
+		return err
+	}
+	return w.checkStores()
 }
 
 // copyOf returns the one copy of an incarnation, so that the two worlds go apart.

@@ -56,15 +56,16 @@ func (c *incarnation) message(off, n int) (record int, exact bool) {
 type state struct {
 	inc           *incarnation // nil: the name is free
 	next, records int
-	closed        bool
-	ended         bool // deleted or expired; visible only while forks need it
-	seq           string
-	hasSeq        bool
-	producers     map[string]producer
-	closer        *record.Producer
-	deadline      base.Millis // exact after a use; 0: never
-	born          base.Millis // what it was at first
-	slack         base.Millis // how much later it may be, after a restart
+	extra
+	closed    bool
+	ended     bool // deleted or expired; visible only while forks need it
+	seq       string
+	hasSeq    bool
+	producers map[string]producer
+	closer    *record.Producer
+	deadline  base.Millis // exact after a use; 0: never
+	born      base.Millis // what it was at first
+	slack     base.Millis // how much later it may be, after a restart
 }
 
 type producer struct {
@@ -76,8 +77,8 @@ func (s *state) String() string {
 	if s.inc == nil {
 		return "nothing"
 	}
-	return fmt.Sprintf("stream %d of %s, %d bytes, %d messages, closed %t, ended %t, ttl %d, expires %d, deadline %d from %d, + %d",
-		s.inc.id, s.inc.media, s.next, s.records, s.closed, s.ended, s.inc.ttl, s.inc.expiresAt, s.deadline, s.born, s.slack)
+	return fmt.Sprintf("stream %d of %s, %d bytes, %d messages, %v, closed %t, ended %t, ttl %d, expires %d, deadline %d from %d, + %d",
+		s.inc.id, s.inc.media, s.next, s.records, s.extra, s.closed, s.ended, s.inc.ttl, s.inc.expiresAt, s.deadline, s.born, s.slack)
 }
 
 // usable reports whether an operation would find the stream.
@@ -106,9 +107,11 @@ func (s *state) renew(now base.Millis) {
 
 // answer fills in what every answer about an existing stream says.
 func (s *state) answer(code core.Code) core.Answer {
-	return core.Answer{
+	a := core.Answer{
 		Code: code, Stream: s.inc.id, Next: base.Offset(s.next), NextRecord: uint64(s.records), Closed: s.closed,
 	}
+	s.tell(&a)
+	return a
 }
 
 // reach is what comes first in every operation: exists, incarnation, headers.
@@ -165,6 +168,10 @@ func (s *state) append(ev *core.Event, now base.Millis) (core.Answer, *state) {
 	case known && t.Epoch == p.epoch && t.Seq > p.seq+1:
 		a.ExpectedSeq = p.seq + 1
 		return refuse(core.SequenceGap)
+	case !s.meets(ev):
+		return refuse(core.PreconditionFailed)
+	case ev.HasRecordMatch && ev.RecordMatch != uint64(s.records):
+		return refuse(core.RecordMismatch)
 	case ev.HasBody && string(ev.MediaType) != s.inc.media:
 		return refuse(core.ContentTypeMismatch)
 	case ev.HasSeq && s.hasSeq && string(ev.StreamSeq) <= s.seq:
@@ -228,7 +235,7 @@ func (s *state) write(ev *core.Event, now base.Millis) *state {
 // end returns the state after a deletion or an expiry.
 func (s *state) end() *state {
 	n := *s
-	n.ended, n.producers = true, nil
+	n.ended, n.producers, n.extra = true, nil, extra{first: s.first, firstRecord: s.firstRecord}
 	return &n
 }
 
@@ -258,7 +265,7 @@ func (s *state) matches(ev *core.Event) bool {
 // create returns the first state of a new stream.
 func create(ev *core.Event, now base.Millis) *state {
 	c := &incarnation{media: string(ev.MediaType), ttl: ev.TTL, expiresAt: ev.ExpiresAt}
-	return (&state{inc: c}).write(ev, now)
+	return (&state{inc: c, extra: extra{attrs: string(ev.Attrs)}}).write(ev, now)
 }
 
 // resolve says whether a fork can be made of the source, and returns its first state.
@@ -276,8 +283,11 @@ func (s *state) resolve(ev *core.Event, held bool, now base.Millis) (core.Code, 
 	if f.HasOffset {
 		at = int(f.Offset)
 	}
-	if at > s.next {
+	switch {
+	case at > s.next:
 		return core.ForkOffsetInvalid, nil
+	case at < s.first:
+		return core.SnapshotTrimmed, nil
 	}
 	json := s.inc.media == jsonType
 	m, exact := s.inc.message(at, s.records)
@@ -307,5 +317,9 @@ func (s *state) resolve(ev *core.Event, held bool, now base.Millis) (core.Code, 
 		c.ends = append(c.ends, at) // the message that the fork cuts ends there
 	}
 	first := &state{inc: c, next: at, records: len(c.ends)}
+	if !first.inherit(s, at) {
+		return core.SnapshotTrimmed, nil
+	}
+	first.attrs = string(ev.Attrs)
 	return core.Created, first.write(ev, now)
 }

@@ -31,6 +31,10 @@ type Config struct {
 	Streams int            // names that the operations are about
 	MaxBody int            // bytes of the largest message
 	Forks   bool           // make forks
+	// Snapshots has snapshots published, streams trimmed and attributes set; Buckets is
+	// how many buckets are made and deleted, each with two names besides Streams.
+	Snapshots bool
+	Buckets   int
 	// Crash is called, on goroutines of the engine, with what a power cut would
 	// leave, at about every CrashEvery-th operation of the file system. It may keep
 	// the moment.
@@ -55,13 +59,16 @@ type World struct {
 	e   *engine.Engine
 	rng *rand.Rand // the driver's
 	n   int        // messages made so far
-	bar int        // barriers so far
+
+	blobs *sync.Map // the contents of snapshots by their digest, of all Worlds with this history
+	bar   int       // barriers so far
 
 	mu      sync.Mutex
 	idle    *sync.Cond // inflight has become 0
 	dice    *rand.Rand // the hook's
 	now     base.Millis
 	streams []*stream
+	buckets []*stream // the names of buckets, as streams without a name
 	pending int
 	err     error // the first that was found
 }
@@ -75,6 +82,7 @@ func New(cfg Config, fs *vfstest.MemFS, rng *rand.Rand) (*World, error) {
 	for i := range cfg.Streams {
 		w.streams = append(w.streams, &stream{bucket: "b", name: fmt.Sprint("s", i), states: []*state{{}}})
 	}
+	w.addBuckets()
 	if err := w.open(); err != nil {
 		return nil, err
 	}
@@ -90,7 +98,7 @@ func (w *World) watch(crash func(*Moment)) {
 }
 
 func newWorld(cfg Config, fs *vfstest.MemFS, rng *rand.Rand) *World {
-	w := &World{cfg: cfg, fs: fs, rng: rng, dice: rand.New(rand.NewPCG(rng.Uint64(), rng.Uint64())), now: start}
+	w := &World{cfg: cfg, fs: fs, rng: rng, dice: rand.New(rand.NewPCG(rng.Uint64(), rng.Uint64())), now: start, blobs: new(sync.Map)}
 	w.idle = sync.NewCond(&w.mu)
 	return w
 }
@@ -99,6 +107,7 @@ func newWorld(cfg Config, fs *vfstest.MemFS, rng *rand.Rand) *World {
 func (w *World) open() error {
 	o := w.cfg.Options
 	o.FS = w.fs
+	o.SnapshotGrace = 1000 * time.Hour // the World drops them itself
 	o.Now = func() time.Time {
 		w.mu.Lock()
 		defer w.mu.Unlock()
@@ -181,6 +190,11 @@ func (w *World) wait() {
 // submit hands in an operation about st whose answer must be want, and after which
 // the name holds next.
 func (w *World) submit(st *stream, op *engine.Op, expect func(s *state, now base.Millis) (core.Answer, *state)) {
+	w.submitThen(st, op, expect, func() {})
+}
+
+// submitThen also calls done with the answer, under the lock.
+func (w *World) submitThen(st *stream, op *engine.Op, expect func(s *state, now base.Millis) (core.Answer, *state), done func()) {
 	op.Stream = w.e.Lookup([]byte(st.bucket), []byte(st.name))
 	w.mu.Lock()
 	last := st.last()
@@ -210,6 +224,7 @@ func (w *World) submit(st *stream, op *engine.Op, expect func(s *state, now base
 		if last.slack = slack; next == last && op.Answer.Code.OK() {
 			last.used(now)
 		}
+		done()
 		if w.pending--; w.pending == 0 {
 			w.idle.Broadcast()
 		}
@@ -279,6 +294,9 @@ func (w *World) view(st *stream) *engine.View {
 func differ(want, got *core.Answer) string {
 	w, g := *want, *got
 	w.Fixed, g.Fixed = nil, nil
+	if sameSnapshot(w.Snapshot, g.Snapshot) {
+		w.Snapshot, g.Snapshot = nil, nil
+	}
 	switch {
 	case w.Code != g.Code:
 	case w.Code == core.NotFound, w.Code >= core.ForkSourceNotFound && w.Code <= core.ForkTypeMismatch:

@@ -16,7 +16,9 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -125,11 +127,10 @@ func TestServedForm(t *testing.T) {
 	}
 }
 
-// TestPages checks that each operation leads to its page, and that there is no page
-// without an operation.
+// TestPages checks that each operation leads to its page, and that the pages know no
+// problem codes but those of the protocol, each at its own status.
 func TestPages(t *testing.T) {
 	d := load(t)
-	linked := map[string]bool{}
 	for _, id := range d.ids() {
 		docs := d.operations[id].ExternalDocs
 		if docs == nil {
@@ -140,7 +141,6 @@ func TestPages(t *testing.T) {
 		if !ok {
 			t.Errorf("%s has its page at %s", id, docs.URL)
 		}
-		linked[page] = true
 		if _, err := os.Stat(filepath.Join(root, page)); err != nil {
 			t.Errorf("%s: %v", id, err)
 		}
@@ -150,8 +150,33 @@ func TestPages(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, page := range pages {
-		if rel := strings.TrimPrefix(filepath.ToSlash(page), root+"/"); !linked[rel] {
-			t.Errorf("no operation leads to %s", rel)
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		checkRows(t, filepath.Base(page), string(text))
+	}
+}
+
+var (
+	refusal  = regexp.MustCompile(`^\| ([45][0-9, ]*) \| (.*) \|$`) // a row about answers that refuse
+	longName = regexp.MustCompile("`([a-z]+(?:_[a-z]+)+)`")
+)
+
+// checkRows checks the codes in the rows of a page that are about refusals.
+func checkRows(t *testing.T, page, text string) {
+	t.Helper()
+	for line := range strings.SplitSeq(text, "\n") {
+		row := refusal.FindStringSubmatch(line)
+		if row == nil {
+			continue
+		}
+		for _, name := range longName.FindAllStringSubmatch(row[2], -1) {
+			if !slices.ContainsFunc(protocol.Codes(), func(c protocol.CodeInfo) bool {
+				return c.Code == name[1] && strings.Contains(row[1], strconv.Itoa(c.Status))
+			}) {
+				t.Errorf("%s: there is no code %s with status %s", page, name[1], row[1])
+			}
 		}
 	}
 }

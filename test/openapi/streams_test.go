@@ -101,7 +101,10 @@ func forks(d *driver, s surface) {
 	trimmed := s.name("trimmed-source")
 	at := d.want(201, ds.to("createStream", trimmed).send(jsonType, `[1,2]`)).get("Stream-Next-Offset")
 	d.want(204, to("publishSnapshot", "bucket", "docs", "stream", trimmed, "offset", at).send(textType, "3"))
-	d.refused(410, "offset_trimmed", other.with("Stream-Forked-From", s.prefix+trimmed, "Stream-Fork-Offset", "0"))
+	a := d.refused(410, "offset_trimmed", other.with("Stream-Forked-From", s.prefix+trimmed, "Stream-Fork-Offset", "0"))
+	if a.get("Stream-Earliest-Offset") != at || !strings.Contains(a.get("Link"), trimmed) {
+		d.Errorf("the source begins at %v", a.header)
+	}
 }
 
 func appends(d *driver, s surface) {
