@@ -271,12 +271,8 @@ func (e *Engine) advance(v *View, off base.Offset, rec, sub uint64) (to base.Off
 		if sub > v.NextRecord-rec {
 			return 0, false, 0, false, nil
 		}
-		for range sub {
-			if off, err = e.Fit(v, off, 1, false); err != nil {
-				return 0, false, 0, false, err
-			}
-		}
-		return off, true, rec + sub, true, nil
+		off, err = e.RecordOffset(v, rec+sub, false)
+		return off, true, rec + sub, err == nil, err
 	}
 	if off == v.Next {
 		return 0, false, 0, false, nil

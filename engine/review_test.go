@@ -727,3 +727,37 @@ func readPattern(e *Engine, v *View, from, to base.Offset, step *Step, rng *rand
 	step.Release()
 	return nil
 }
+
+// A fork far from its anchor doesn't step over each message in between.
+func TestReviewForkFarFromItsAnchor(t *testing.T) {
+	o := smallOptions(vfstest.New())
+	o.WALFileBytes, o.WALMaxBytes, o.MemtableBytes = 1<<20, 4<<20, 64<<10
+	e := mustOpen(t, o)
+	json := core.Event{Op: core.OpCreate, Bucket: "b", Name: "s", ContentType: "application/json", MediaType: []byte("application/json"), JSON: true, TTL: -1}
+	mustDo(t, e, &Op{Event: json})
+	const batch, batches = 30_000, 20
+	ends := make([]uint32, batch)
+	for i := range ends {
+		ends[i] = uint32(2 * (i + 1))
+	}
+	for range batches {
+		a := mustDo(t, e, &Op{Stream: e.Lookup([]byte("b"), []byte("s")), Event: core.Event{
+			Op: core.OpAppend, MediaType: []byte("application/json"), HasBody: true, Body: bytes.Repeat([]byte("1,"), batch), Ends: ends,
+		}})
+		if a.Code != core.Appended {
+			t.Fatal(a.Code)
+		}
+	}
+	begin := time.Now()
+	for _, sub := range []uint64{0, 1, batch, batch + 1, batch*batches - 1, batch * batches} {
+		ev := core.Event{Op: core.OpCreate, Bucket: "b", Name: fmt.Sprint("f", sub), TTL: -1, Fork: &core.ForkSpec{
+			Bucket: "b", Name: "s", InheritType: true, HasOffset: true, Sub: sub,
+		}}
+		if a := mustDo(t, e, &Op{Event: ev}); a.Code != core.Created || uint64(a.Next) != 2*sub || a.NextRecord != sub {
+			t.Errorf("%d messages on: %d, at %d, message %d", sub, a.Code, a.Next, a.NextRecord)
+		}
+	}
+	if d := time.Since(begin); d > 2*time.Second {
+		t.Errorf("took %v", d)
+	}
+}

@@ -346,6 +346,9 @@ func (s *shard) apply(st *Stream, rec *record.Record, lsn base.LSN, owned bool) 
 		if eff.State {
 			s.renewed(st, h)
 		}
+		if (eff.Trimmed || eff.PinRemoved) && st.floor(h.ID) > 0 {
+			s.died(s.now)
+		}
 	}
 	s.touch(st, h, eff.Gone)
 	return nil
