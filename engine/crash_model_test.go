@@ -93,6 +93,8 @@ func crash(t *testing.T, cfg enginetest.Config, n int) {
 		case 1, 2:
 			w, err = w.Crash()
 			c.count.Add(1)
+		case 3, 4, 5:
+			err = w.Check()
 		}
 	}
 	if err == nil {

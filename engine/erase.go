@@ -7,18 +7,33 @@ import (
 	"github.com/snakream/snakream/wal/record"
 )
 
-// The bytes of a stream that has gone, or was trimmed, lie in memtables, in the log and in segments,
-// and have to leave them within Options.EraseWithin (design rule 10). By half of it
-// the turn has the memtable flushed, without them, and the log go on in a new file,
-// so that those before it are zeroed; the keeper has every segment that holds some
-// written anew. A shard without such bytes does nothing.
+// The bytes of a stream that has gone, or was trimmed, lie in memtables, in the log and
+// in segments, and have to leave them within Options.EraseWithin (design rule 10). By
+// half of it the log goes on in a new file and then the memtable is flushed, without
+// them, so that the files before that one are zeroed; the keeper has every segment that
+// holds some written anew. A shard without such bytes does nothing.
+
+// erasing says how far the turn has come with that. First the log, then the memtable:
+// so the flush covers all that the files before hold.
+type erasing uint8
+
+const (
+	erasingNothing  erasing = iota
+	erasingLog              // it was told to go on in a new file
+	erasingMemtable         // it has; what the files before hold is to be flushed
+)
 
 // eraseAfter is for how long bytes may be dead before they are done away with.
 func (o *Options) eraseAfter() base.Millis { return base.Millis(o.EraseWithin.Milliseconds() / 2) }
 
-// eraseDue reports whether memtables and log have held dead bytes for long enough.
-func (s *shard) eraseDue() bool {
-	return s.deadSince != 0 && s.now-s.deadSince >= s.e.opts.eraseAfter()
+// erase begins to erase what memtables and log have held for long enough, and reports
+// whether the memtable has to be frozen for it now.
+func (s *shard) erase() bool {
+	if s.erasing == erasingNothing && s.deadSince != 0 && s.now-s.deadSince >= s.e.opts.eraseAfter() {
+		s.log.Rotate()
+		s.erasing = erasingLog
+	}
+	return s.erasing == erasingMemtable
 }
 
 // died notes that memtables and log may hold dead bytes from now on.
@@ -36,16 +51,17 @@ func (s *shard) unknownDead() {
 	}
 }
 
-// leaveLog has the log go on in a new file. The active memtable has just begun, so
-// the files before that one are let go of when the frozen ones are in segments.
-func (s *shard) leaveLog() {
-	s.log.Rotate()
-	s.deadSince, s.marking = 0, true
+// leftLog notes that the batch that has just begun is the first of a new file, if that
+// is so: what dies from now on may be in this file too.
+func (s *shard) leftLog() {
+	if s.erasing == erasingLog && !s.log.Rotating() {
+		s.erasing, s.deadSince, s.marking = erasingMemtable, 0, true
+	}
 }
 
 // mark gives the log's new file a record: the old ones go only behind one.
 func (s *shard) mark() {
-	if !s.marking || s.cur.log == nil || s.log.Rotating() {
+	if !s.marking {
 		return
 	}
 	if s.marking = false; s.cur.log.Len() > 0 {

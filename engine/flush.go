@@ -161,15 +161,10 @@ func (k *keeper) writeGeneration(entries []*memtable.Entry, kind uint8, hint int
 }
 
 // forgettable reports that a stream began and ended within the generation, so that
-// not even a tombstone is needed.
+// not even a tombstone is needed: no segment has anything of it.
 func (k *keeper) forgettable(en *memtable.Entry) bool {
-	if !en.Dead() {
+	if !en.Dead() || !en.Began() {
 		return false
-	}
-	for _, r := range k.s.reads.Load().segs { // the keeper alone changes them
-		if _, ok := r.seg.Find(en.ID()); ok {
-			return false
-		}
 	}
 	k.forget(en.ID())
 	return true

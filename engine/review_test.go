@@ -761,3 +761,70 @@ func TestReviewForkFarFromItsAnchor(t *testing.T) {
 		t.Errorf("took %v", d)
 	}
 }
+
+// Streams that reads keep alive don't hold up the end of one that nobody reads.
+func TestReviewExpiryBesideRenewals(t *testing.T) {
+	clock := &handClock{}
+	clock.ms.Store(1_700_000_000_000)
+	o := smallOptions(vfstest.New())
+	o.Now, o.MemtableBytes, o.WALFileBytes, o.WALMaxBytes = clock.now, 64<<20, 8<<20, 64<<20
+	e := mustOpen(t, o)
+	const n = 5000
+	for i := range n {
+		makeStream(t, e, fmt.Sprint("s", i), 1000)
+	}
+	clock.ms.Add(1)
+	makeStream(t, e, "last", 1000)
+	clock.ms.Add(10_000)
+	for i := range n {
+		st := e.Lookup([]byte("b"), []byte(fmt.Sprint("s", i)))
+		if r := st.Renew(st.View()); r != Renewed {
+			t.Fatal(r)
+		}
+	}
+	clock.ms.Add(990_000)
+	begin := time.Now()
+	e.shards[0].ring()
+	for e.Lookup([]byte("b"), []byte("last")) != nil {
+		time.Sleep(time.Millisecond)
+	}
+	if d := time.Since(begin); d > 500*time.Millisecond {
+		t.Errorf("took %v", d)
+	}
+	if got := e.Stats().Streams; got < n {
+		t.Errorf("%d streams are left of %d", got, n)
+	}
+}
+
+// Writes that come while the log can't go on in a new file yet don't keep the old one.
+func TestReviewEraseWhileLogIsBusy(t *testing.T) {
+	marker := bytes.Repeat([]byte("MARKER-OF-WHAT-IS-DELETED"), 10)
+	fs := vfstest.New()
+	clock := &handClock{}
+	clock.ms.Store(1_700_000_000_000)
+	o := smallOptions(fs)
+	o.EraseWithin, o.Now = time.Second, clock.now
+	e := mustOpen(t, o)
+	s := e.shards[0]
+	makeStream(t, e, "dead", -1)
+	makeStream(t, e, "alive", -1)
+	gate := make(chan struct{})
+	fs.SetHook(func(op vfstest.Op) error {
+		if op.Kind == vfstest.Rename && strings.Contains(op.To, "/wal/") && strings.HasSuffix(op.To, ".wal") {
+			<-gate
+		}
+		return nil
+	})
+	body := bytes.Repeat([]byte("x"), 16<<10)
+	for s.log.Stats().Rotations == 0 {
+		appendTo(t, e, "alive", body)
+	}
+	appendTo(t, e, "dead", marker)
+	removeStream(t, e, "dead")
+	clock.ms.Add(500)
+	appendTo(t, e, "alive", []byte("first")) // the log is to go on in a new file, which is not there
+	appendTo(t, e, "alive", []byte("second"))
+	close(gate)
+	eventuallyErased(t, fs, marker)
+	quiet(t, fs, clock, e)
+}

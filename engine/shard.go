@@ -65,10 +65,11 @@ type turnState struct {
 	freezes    map[base.StreamID]int // buckets that somebody is about to delete
 	now        base.Millis           // of the last record: time never goes back
 	active     *memtable.Table
-	wrote      base.Millis       // when the last batch with records was staged
-	walBytes   int64             // of the log since the active memtable began
-	deadSince  base.Millis       // when memtables and log began to hold bytes of a stream that has gone; 0: they don't
-	marking    bool              // the log goes on in a new file, which needs a record
+	wrote      base.Millis // when the last batch with records was staged
+	walBytes   int64       // of the log since the active memtable began
+	deadSince  base.Millis // when memtables and log began to hold bytes of a stream that has gone; 0: they don't
+	erasing    erasing
+	marking    bool              // the batch is the first of a new file of the log
 	end        manifest.Position // last record staged
 	stateBytes int64
 	timers     timerHeap

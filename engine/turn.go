@@ -52,7 +52,7 @@ func (s *shard) stage(ops []*Op, since time.Time, draining bool) *batch {
 	s.setClock()
 	n, b := 0, (*batch)(nil)
 	switch admits := s.admitsWrites(); {
-	case admits && (len(ops) > 0 || s.timers.due(s.now) || s.marking || len(s.later) > 0):
+	case admits && (len(ops) > 0 || s.timers.due(s.now) || s.erasing == erasingLog || len(s.later) > 0):
 		b = s.newBatch()
 		b.since = since
 		s.cur = b
@@ -75,7 +75,7 @@ func (s *shard) stage(ops []*Op, since time.Time, draining bool) *batch {
 		s.jobs <- b
 		return nil
 	}
-	if 0 < n && n < len(ops) {
+	if 0 < n && n < len(ops) || b != nil && b.log != nil && s.timers.due(s.now) {
 		s.ring() // no sync will: go on with the rest
 	}
 	return b
@@ -89,6 +89,7 @@ func (s *shard) fill(ops []*Op) int {
 	switch {
 	case ok:
 		s.cur.log = l
+		s.leftLog()
 		s.expireDue()
 		s.resume()
 	case s.log.Err() != nil:
@@ -144,12 +145,12 @@ func (s *shard) setClock() {
 func (s *shard) admitsWrites() bool {
 	o := &s.e.opts
 	full := s.active.Bytes() >= o.MemtableBytes || s.walBytes >= o.WALMaxBytes
-	erase := s.eraseDue()
+	erase := s.erase()
 	switch {
 	case !full && !erase && !s.quiet():
 	case s.freeze():
 		if erase {
-			s.leaveLog()
+			s.erasing = erasingNothing
 		}
 	case full:
 		s.env.DiskFull = s.env.DiskFull || s.keep.noSpace.Load()
@@ -380,6 +381,7 @@ func (s *shard) remember(st *Stream, h *core.Head, rec *record.Record, lsn base.
 	en, eff := s.active.Entry(h.ID, kindOf(h.Fixed)), &s.eff
 	en.Append(rec.Offset, h.NextRecord-uint64(len(rec.Ends)), rec.Body, rec.Ends, owned)
 	if eff.Config {
+		en.Begin()
 		s.rowBuf = h.Config.AppendRow(s.rowBuf[:0])
 		en.SetRow(record.ConfigKey, lsn, s.rowBuf, false)
 	}

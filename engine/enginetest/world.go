@@ -6,7 +6,6 @@ package enginetest
 import (
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"math/rand/v2"
 	"runtime"
@@ -113,7 +112,7 @@ func (w *World) open() error {
 		defer w.mu.Unlock()
 		return time.UnixMilli(int64(w.now))
 	}
-	o.Logger = slog.New(slog.NewTextHandler(io.Discard, nil))
+	o.Logger = slog.New(slog.NewTextHandler(complaints{w}, &slog.HandlerOptions{Level: slog.LevelError}))
 	o.Fatal = func(err error) { w.fail(fmt.Errorf("the engine failed: %w", err)) }
 	e, err := engine.Open(Dir, o)
 	if err != nil {
@@ -121,6 +120,36 @@ func (w *World) open() error {
 	}
 	w.e = e
 	return nil
+}
+
+// complaints takes what the engine logs as errors: nothing here gives it a reason to.
+type complaints struct{ w *World }
+
+func (c complaints) Write(p []byte) (int, error) {
+	c.w.fail(fmt.Errorf("the engine complains: %s", p))
+	return len(p), nil
+}
+
+// Check waits for all answers and compares everything.
+func (w *World) Check() error {
+	w.settle()
+	for _, st := range w.streams {
+		w.expire(st)
+	}
+	w.settle()
+	for _, st := range w.streams {
+		v, s := w.view(st), st.last()
+		if _, err := w.match([]*state{s}, v); err != nil && !(v != nil && v.Deleted) {
+			return errors.Join(w.Err(), fmt.Errorf("%s: %w", st.name, err))
+		}
+		if v == nil || v.Deleted {
+			continue
+		}
+		if err := w.compare(v, s.inc.data[:s.next], s.inc.ends[:s.records], true); err != nil {
+			return fmt.Errorf("%s: %w", st.name, err)
+		}
+	}
+	return errors.Join(w.Err(), w.checkStores())
 }
 
 // Close ends the engine, after all answers.

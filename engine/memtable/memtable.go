@@ -117,6 +117,7 @@ type Entry struct {
 	table *Table
 	id    base.StreamID
 	kind  uint8
+	born  bool // the stream began in this generation
 	dead  bool // the stream has gone: only its tombstone is left to flush
 
 	run  atomic.Pointer[Run] // nil: no bytes in this generation
@@ -141,6 +142,12 @@ func (e *Entry) ID() base.StreamID { return e.id }
 
 // Kind returns the group that the stream is flushed with.
 func (e *Entry) Kind() uint8 { return e.kind }
+
+// Begin says that the stream begins in this generation.
+func (e *Entry) Begin() { e.born = true }
+
+// Began reports that the stream began in this generation: no other knows it.
+func (e *Entry) Began() bool { return e.born }
 
 // Dead reports that the stream has gone and only its rows count.
 func (e *Entry) Dead() bool { return e.dead }
