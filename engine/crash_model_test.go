@@ -60,6 +60,9 @@ func crashes(t *testing.T, n int) int {
 func TestCrashes(t *testing.T) {
 	large := tiny(1)
 	large.WALFileBytes, large.WALMaxBytes, large.MemtableBytes, large.MaxBodyBytes = 512<<10, 1<<20, 256<<10, 200<<10
+	hasty := tiny(2)
+	hasty.EraseWithin = 10 * time.Second // of the World's time: what is deleted has to go at once
+	hasty.MemtableBytes = 100 << 10
 	for _, c := range []struct {
 		name    string
 		cfg     enginetest.Config
@@ -67,6 +70,7 @@ func TestCrashes(t *testing.T) {
 	}{
 		{"shards=1", enginetest.Config{Options: tiny(1), Streams: 10, MaxBody: 1500, Forks: true, Snapshots: true, Buckets: 2, CrashEvery: 3}, 5000},
 		{"shards=3", enginetest.Config{Options: tiny(3), Streams: 14, MaxBody: 1500, Forks: true, Snapshots: true, Buckets: 2, CrashEvery: 3}, 4500},
+		{"erase=soon", enginetest.Config{Options: hasty, Streams: 10, MaxBody: 1500, Forks: true, Snapshots: true, CrashEvery: 3}, 1500},
 		{"bodies=large", enginetest.Config{Options: large, Streams: 6, MaxBody: 150 << 10, Forks: true, Snapshots: true, CrashEvery: 3}, 1000},
 	} {
 		t.Run(c.name, func(t *testing.T) { crash(t, c.cfg, crashes(t, c.crashes)) })

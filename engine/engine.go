@@ -243,7 +243,7 @@ func (s *shard) close() error {
 
 const diskPoll = time.Second
 
-// watchDisk keeps an eye on the floor of free space.
+// watchDisk keeps an eye on the floor of free space, and on logs that nobody writes to.
 func (e *Engine) watchDisk() {
 	t := time.NewTicker(diskPoll)
 	defer t.Stop()
@@ -252,6 +252,11 @@ func (e *Engine) watchDisk() {
 		case <-t.C:
 			e.checkDisk()
 			e.tendBlobs()
+			for _, s := range e.shards {
+				if err := s.log.Err(); err != nil {
+					e.fail(err)
+				}
+			}
 		case <-e.quit:
 			return
 		}

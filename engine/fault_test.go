@@ -165,6 +165,27 @@ func finalError(t *testing.T, f *fault) {
 	}
 }
 
+// An error in the background is reported though nobody asks for anything.
+func TestFailureOfAnIdleLog(t *testing.T) {
+	for _, kind := range []vfstest.Kind{vfstest.Rename, vfstest.SyncDir} {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRig(t, tiny(1))
+			r.create("a")
+			synctest.Wait()
+			f := &fault{kind: kind, path: "/wal", n: 2, k: 1, err: syscall.EIO}
+			r.fs.SetHook(f.hook)
+			r.flood([]string{"a"}, 5000, f.hit)
+			later(2 * time.Second)
+			if !f.hit() || r.failures() != 1 {
+				t.Errorf("%s: %d errors were reported", kind, r.failures())
+			}
+			if err := r.Close(); err != nil && !errors.Is(err, syscall.EIO) {
+				t.Error(err)
+			}
+		})
+	}
+}
+
 // An operation whose answer would rest on a batch that failed is never answered, be
 // it a refusal or a repeat.
 func TestNothingOfAFailedBatchIsAnswered(t *testing.T) {

@@ -400,11 +400,12 @@ func (s *shard) replayRecord(rec *record.Record, r wal.Record) error {
 
 // logReady is called by the log when Begin is worth calling again.
 func (s *shard) logReady() {
-	if err := s.log.Err(); err != nil {
+	switch err := s.log.Err(); {
+	case err == nil:
+		s.ring()
+	case !errors.Is(err, wal.ErrClosed): // Close may come while a file is being made
 		s.e.fail(err)
-		return
 	}
-	s.ring()
 }
 
 // startIDs reserves ids above all that may ever have been given out.

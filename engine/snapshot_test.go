@@ -15,6 +15,7 @@ import (
 	"github.com/snakream/snakream/engine/blob"
 	"github.com/snakream/snakream/engine/core"
 	"github.com/snakream/snakream/internal/base"
+	"github.com/snakream/snakream/internal/invariants"
 	"github.com/snakream/snakream/internal/vfs/vfstest"
 )
 
@@ -329,8 +330,12 @@ func TestMergeAfterPartialErase(t *testing.T) {
 		flush("other")
 		flush("s")
 		flush("other")
+		before := r.stored()
 		r.publish("s", r.view("s").Next, "state")
-		later(time.Minute)
+		later(130 * time.Hour) // the keeper looks now and then
+		if now := r.stored(); now > before-8000 || now < before-8100 {
+			t.Fatalf("segments had %d bytes and have %d: not just the middle one was written anew", before, now)
+		}
 		r.append("s", "what stays")
 		end := r.view("s").Next
 		r.fork("f", "s", end)
@@ -589,7 +594,11 @@ func TestRestartWithSnapshots(t *testing.T) {
 				r.append("a", m)
 			}
 			c.do(r)
-			for _, fs := range []*vfstest.MemFS{r.fs.Clone(), r.fs.CrashClone(nil), r.fs.CrashClone(rng)} {
+			ends := []*vfstest.MemFS{r.fs.CrashClone(rng), r.fs.CrashClone(nil), r.fs.Clone()}
+			if invariants.Enabled {
+				ends = ends[:1]
+			}
+			for _, fs := range ends {
 				again := r.on(fs)
 				again.everywhere(func() {
 					t.Helper()

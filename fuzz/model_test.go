@@ -46,7 +46,7 @@ func FuzzModel(f *testing.F) {
 				Shards: 1 + int(shape%3), WALFileBytes: 64 << 10, WALMaxBytes: 128 << 10, MemtableBytes: 12 << 10,
 				SegmentMaxBytes: 64 << 10, MaxBodyBytes: 4 << 10, MinFreeDisk: 1,
 			},
-			Streams: 6, MaxBody: 1200, Forks: shape%2 == 0,
+			Streams: 6, MaxBody: 1200, Forks: shape%2 == 0, Snapshots: true, Buckets: 1,
 		}, vfstest.New(), rng)
 		if err != nil {
 			t.Fatal(err)

@@ -473,8 +473,8 @@ func (w *World) compare(v *engine.View, data []byte, ends []int, all bool) error
 		return err
 	}
 	i := int(v.FirstRecord) + w.rng.IntN(len(ends)-int(v.FirstRecord))
-	at, size := ends[i]-1, 1+w.rng.Int64N(2000)
-	if at = 0; i > 0 {
+	at, size := 0, 1+w.rng.Int64N(2000)
+	if i > 0 {
 		at = ends[i-1]
 	}
 	end := ends[i]

@@ -10,6 +10,7 @@ import (
 	"github.com/snakream/snakream/engine/core"
 	"github.com/snakream/snakream/internal/base"
 	"github.com/snakream/snakream/internal/vfs/vfstest"
+	"github.com/snakream/snakream/wal/record"
 )
 
 // Moment is a World at one point of its life: what is left of its files, and what
@@ -86,7 +87,12 @@ func (w *World) match(states []*state, v *engine.View) (*state, error) {
 	if v == nil {
 		return nil, fmt.Errorf("there is nothing at %d instead of one of%.2000s", w.now, all)
 	}
-	return nil, fmt.Errorf("%+v of %+v at %d instead of one of%.2000s", v.View, v.Fixed, w.now, all)
+	var x string
+	v.Extra.EachSnapshot(func(n *record.Snapshot) { x += fmt.Sprintf(", snapshot at %d, replaced %d", n.Offset, n.Replaced) })
+	if v.Extra != nil {
+		x += fmt.Sprintf(", attributes %q", v.Extra.Attrs)
+	}
+	return nil, fmt.Errorf("%+v of %+v%s at %d instead of one of%.2000s", v.View, v.Fixed, x, w.now, all)
 }
 
 // Recover opens the files, checks that they hold what they must and nothing else,

@@ -60,10 +60,9 @@ type World struct {
 	n   int        // messages made so far
 
 	blobs *sync.Map // the contents of snapshots by their digest, of all Worlds with this history
-	bar   int       // barriers so far
 
 	mu      sync.Mutex
-	idle    *sync.Cond // inflight has become 0
+	idle    *sync.Cond // pending has become 0
 	dice    *rand.Rand // the hook's
 	now     base.Millis
 	streams []*stream
