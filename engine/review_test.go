@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"math/rand/v2"
+
 	"path/filepath"
 	"strings"
 	"sync"
@@ -168,7 +168,7 @@ func holders(t testing.TB, fs *vfstest.MemFS, dir string, marker []byte) (found 
 // eventually waits until no file holds the marker, on an engine that nobody uses.
 func eventuallyErased(t testing.TB, fs *vfstest.MemFS, marker []byte) {
 	t.Helper()
-	for end := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(20 * time.Second); ; pause(20 * time.Millisecond) {
 		found := holders(t, fs, "data", marker)
 		if len(found) == 0 {
 			return
@@ -233,13 +233,13 @@ func TestReviewEraseOnIdleShard(t *testing.T) {
 			if where == "trimmed, forked" { // the fork keeps the bytes until it goes
 				clock.ms.Add(2000)
 				e.shards[0].ring()
-				time.Sleep(500 * time.Millisecond)
+				pause(500 * time.Millisecond)
 				if got := contents(t, e, "fork"); !bytes.Equal(got, marker) {
 					t.Fatalf("the fork has %d bytes instead of %d", len(got), len(marker))
 				}
 				removeStream(t, e, "fork")
 				for id := e.Lookup([]byte("b"), []byte("dead")).View().ID; e.shards[0].keep.floor(id) == 0; {
-					time.Sleep(time.Millisecond) // until the source has heard of it
+					pause(time.Millisecond) // until the source has heard of it
 				}
 			}
 			if where == "restart, flushed" {
@@ -255,7 +255,7 @@ func TestReviewEraseOnIdleShard(t *testing.T) {
 				clock.ms.Add(1001)
 				e.shards[0].ring() // the clock is by hand, the timer is not
 				for e.Lookup([]byte("b"), []byte("dead")) != nil {
-					time.Sleep(time.Millisecond)
+					pause(time.Millisecond)
 				}
 			}
 			clock.ms.Add(500)
@@ -280,12 +280,12 @@ func TestReviewEraseOnIdleShard(t *testing.T) {
 // quiet checks that a shard with nothing to do does nothing.
 func quiet(t *testing.T, fs *vfstest.MemFS, clock *handClock, e *Engine) {
 	t.Helper()
-	time.Sleep(300 * time.Millisecond)
+	pause(300 * time.Millisecond)
 	fs.StartTrace()
 	for range 4 {
 		clock.ms.Add(10_000)
 		e.shards[0].ring()
-		time.Sleep(150 * time.Millisecond)
+		pause(150 * time.Millisecond)
 	}
 	if trace := fs.Trace(); len(trace) > 0 {
 		t.Errorf("an idle shard does %d things: %v", len(trace), trace)
@@ -366,7 +366,7 @@ func TestReviewCloseUnderLoad(t *testing.T) {
 			}
 		})
 	}
-	time.Sleep(50 * time.Millisecond)
+	pause(50 * time.Millisecond)
 	within(t, "Close", func() {
 		if err := e.Close(); err != nil {
 			t.Error(err)
@@ -395,7 +395,7 @@ func TestReviewCloseWithStuckFlush(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	time.Sleep(50 * time.Millisecond)
+	pause(50 * time.Millisecond)
 	within(t, "Close", func() {
 		if err := e.Close(); err != nil {
 			t.Error(err)
@@ -423,7 +423,7 @@ func TestReviewForkOfExpiredSourceWithoutSpace(t *testing.T) {
 	clock.ms.Add(6_000) // a batch of nothing but deadlines has still had room
 	e.shards[0].ring()
 	for e.Lookup([]byte("b"), []byte("first")) != nil {
-		time.Sleep(time.Millisecond)
+		pause(time.Millisecond)
 	}
 	clock.ms.Add(20_000)
 	within(t, "a fork", func() {
@@ -449,7 +449,7 @@ func TestReviewUnpinWithoutSpace(t *testing.T) {
 	e.shards[0].ask(core.Event{Op: core.OpUnpin, Stream: id, ForkID: 999}) // as the shard of the fork does
 	mustDo(t, e, appendOp(e, "s", []byte("x")))
 	on.Store(false)
-	for end := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(20 * time.Second); ; pause(10 * time.Millisecond) {
 		if a := mustDo(t, e, appendOp(e, "s", []byte("x"))); a.Code == core.Appended {
 			break
 		} else if time.Now().After(end) {
@@ -502,7 +502,7 @@ func TestReviewOpenWithoutSpace(t *testing.T) {
 		}
 	}
 	fs.SetFree(-1)
-	for end := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(20 * time.Second); ; pause(10 * time.Millisecond) {
 		a := mustDo(t, e, &Op{Event: core.Event{Op: core.OpCreate, Bucket: "b", Name: "new", ContentType: "text/plain", MediaType: []byte("text/plain"), TTL: -1}})
 		if a.Code == core.Created {
 			break
@@ -558,9 +558,9 @@ func TestReviewStuckFlushDoesNotSpin(t *testing.T) {
 		appendTo(t, e, "s", bytes.Repeat([]byte("x"), 5<<10))
 	}
 	removeStream(t, e, "s")
-	time.Sleep(700 * time.Millisecond) // what is dead is due
+	pause(700 * time.Millisecond) // what is dead is due
 	before := turns.Load()
-	time.Sleep(500 * time.Millisecond)
+	pause(500 * time.Millisecond)
 	if n := turns.Load() - before; n > 100 {
 		t.Errorf("%d turns in half a second with nothing to do", n)
 	}
@@ -589,7 +589,7 @@ func TestReviewIDsDuringStuckFlush(t *testing.T) {
 	s := e.shards[0]
 	s.ids.Store(s.nextID.Load() + 3) // as if that many were left
 	for i := range 5 {
-		for end := time.Now().Add(5 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		for end := time.Now().Add(5 * time.Second); ; pause(10 * time.Millisecond) {
 			a := mustDo(t, e, &Op{Event: core.Event{Op: core.OpCreate, Bucket: "b", Name: fmt.Sprint(i), ContentType: "text/plain", MediaType: []byte("text/plain"), TTL: -1}})
 			if a.Code == core.Created {
 				break
@@ -608,223 +608,10 @@ func pattern(id base.StreamID, off base.Offset) byte {
 	return byte(x >> 40)
 }
 
-// Readers race with appends, flushes, merges, deletes, expiries and forks: each byte
-// is what the view says, or the view is stale.
-func TestReviewReadersRaceWithEverything(t *testing.T) {
-	o := smallOptions(vfstest.New())
-	o.Shards, o.MemtableBytes, o.EraseWithin = 2, 16<<10, time.Second
-	e := mustOpen(t, o)
-	const names = 12
-	var stop atomic.Bool
-	var wg sync.WaitGroup
-	var reads, stale, created atomic.Int64
-	for w := range names {
-		rng := rand.New(rand.NewPCG(uint64(w), 7))
-		name := fmt.Sprint("s", w)
-		wg.Go(func() {
-			for !stop.Load() {
-				st := e.Lookup([]byte("b"), []byte(name))
-				var v *View
-				if st != nil {
-					v = st.View()
-				}
-				switch k := rng.IntN(40); {
-				case v == nil || v.Deleted:
-					ev := core.Event{Op: core.OpCreate, Bucket: "b", Name: name, ContentType: "text/plain", MediaType: []byte("text/plain"), TTL: -1}
-					if rng.IntN(3) == 0 {
-						ev.TTL = 1
-					}
-					if rng.IntN(2) == 0 {
-						ev.Fork = &core.ForkSpec{Bucket: "b", Name: fmt.Sprint("s", rng.IntN(names)), InheritType: true}
-						ev.ContentType, ev.MediaType = "", nil
-					}
-					if a := mustDo(t, e, &Op{Event: ev}); a.Code == core.Created {
-						created.Add(1)
-					}
-				case k == 0:
-					mustDo(t, e, &Op{Stream: st, Event: core.Event{Op: core.OpDelete}})
-				default:
-					body := make([]byte, 1+rng.IntN(3000))
-					for i := range body {
-						body[i] = pattern(v.ID, v.Next+base.Offset(i))
-					}
-					op := &Op{Stream: st, Event: core.Event{
-						Op: core.OpAppend, MediaType: []byte("text/plain"), HasBody: true, Body: body, Ends: []uint32{uint32(len(body))},
-						Incarnation: e.Incarnation(v.ID), HasIncarnation: true,
-					}}
-					mustDo(t, e, op)
-				}
-			}
-		})
-	}
-	for r := range 4 {
-		rng := rand.New(rand.NewPCG(uint64(r), 8))
-		wg.Go(func() {
-			var step Step
-			defer step.Release()
-			for !stop.Load() {
-				st := e.Lookup([]byte("b"), []byte(fmt.Sprint("s", rng.IntN(names))))
-				if st == nil {
-					continue
-				}
-				v := st.View()
-				if v == nil || v.Next == v.First {
-					continue
-				}
-				from := v.First + base.Offset(rng.Uint64N(uint64(v.Next-v.First)))
-				to := min(v.Next, from+base.Offset(1+rng.IntN(20_000)))
-				if rng.IntN(4) == 0 {
-					time.Sleep(time.Duration(rng.IntN(1000)) * time.Microsecond) // an old view
-				}
-				if err := readPattern(e, v, from, to, &step, rng); errors.Is(err, ErrStale) {
-					stale.Add(1)
-				} else if err != nil {
-					t.Errorf("%s: %v", st.key, err)
-					return
-				}
-				reads.Add(1)
-			}
-		})
-	}
-	d := 3 * time.Second
-	if testing.Short() {
-		d = time.Second
-	}
-	time.Sleep(d)
-	stop.Store(true)
-	wg.Wait()
-	t.Logf("%d reads, %d of them stale, %d streams, %+v", reads.Load(), stale.Load(), created.Load(), e.Stats())
-	for _, s := range e.shards {
-		t.Logf("%d flushes, %d merges", s.stats.flushes.Load(), s.stats.merges.Load())
-	}
-}
-
-func readPattern(e *Engine, v *View, from, to base.Offset, step *Step, rng *rand.Rand) error {
-	for from < to {
-		if err := e.Read(v, from, to, 1<<20, step); err != nil {
-			return err
-		}
-		if rng.IntN(8) == 0 {
-			time.Sleep(time.Millisecond) // pinned while it is flushed and merged away
-		}
-		b, err := step.Append(nil)
-		if err != nil {
-			return err
-		}
-		id, _, _ := v.owner(from)
-		for i, c := range b {
-			if want := pattern(id, from+base.Offset(i)); c != want {
-				return fmt.Errorf("byte %d of stream %d (view of %d) is %#x instead of %#x", from+base.Offset(i), id, v.ID, c, want)
-			}
-		}
-		if exact, _, err := e.Boundary(v, from, false); err != nil {
-			return err
-		} else if !exact && from == v.First {
-			return fmt.Errorf("no message begins at the beginning")
-		}
-		from = step.End()
-	}
-	step.Release()
-	return nil
-}
-
-// A fork far from its anchor doesn't step over each message in between.
-func TestReviewForkFarFromItsAnchor(t *testing.T) {
-	o := smallOptions(vfstest.New())
-	o.WALFileBytes, o.WALMaxBytes, o.MemtableBytes = 1<<20, 4<<20, 64<<10
-	e := mustOpen(t, o)
-	json := core.Event{Op: core.OpCreate, Bucket: "b", Name: "s", ContentType: "application/json", MediaType: []byte("application/json"), JSON: true, TTL: -1}
-	mustDo(t, e, &Op{Event: json})
-	const batch, batches = 30_000, 20
-	ends := make([]uint32, batch)
-	for i := range ends {
-		ends[i] = uint32(2 * (i + 1))
-	}
-	for range batches {
-		a := mustDo(t, e, &Op{Stream: e.Lookup([]byte("b"), []byte("s")), Event: core.Event{
-			Op: core.OpAppend, MediaType: []byte("application/json"), HasBody: true, Body: bytes.Repeat([]byte("1,"), batch), Ends: ends,
-		}})
-		if a.Code != core.Appended {
-			t.Fatal(a.Code)
-		}
-	}
-	begin := time.Now()
-	for _, sub := range []uint64{0, 1, batch, batch + 1, batch*batches - 1, batch * batches} {
-		ev := core.Event{Op: core.OpCreate, Bucket: "b", Name: fmt.Sprint("f", sub), TTL: -1, Fork: &core.ForkSpec{
-			Bucket: "b", Name: "s", InheritType: true, HasOffset: true, Sub: sub,
-		}}
-		if a := mustDo(t, e, &Op{Event: ev}); a.Code != core.Created || uint64(a.Next) != 2*sub || a.NextRecord != sub {
-			t.Errorf("%d messages on: %d, at %d, message %d", sub, a.Code, a.Next, a.NextRecord)
-		}
-	}
-	if d := time.Since(begin); d > 2*time.Second {
-		t.Errorf("took %v", d)
-	}
-}
-
-// Streams that reads keep alive don't hold up the end of one that nobody reads.
-func TestReviewExpiryBesideRenewals(t *testing.T) {
-	clock := &handClock{}
-	clock.ms.Store(1_700_000_000_000)
-	o := smallOptions(vfstest.New())
-	o.Now, o.MemtableBytes, o.WALFileBytes, o.WALMaxBytes = clock.now, 64<<20, 8<<20, 64<<20
-	e := mustOpen(t, o)
-	const n = 5000
-	for i := range n {
-		makeStream(t, e, fmt.Sprint("s", i), 1000)
-	}
-	clock.ms.Add(1)
-	makeStream(t, e, "last", 1000)
-	clock.ms.Add(10_000)
-	for i := range n {
-		st := e.Lookup([]byte("b"), []byte(fmt.Sprint("s", i)))
-		if r := st.Renew(st.View()); r != Renewed {
-			t.Fatal(r)
-		}
-	}
-	clock.ms.Add(990_000)
-	begin := time.Now()
-	e.shards[0].ring()
-	for e.Lookup([]byte("b"), []byte("last")) != nil {
-		time.Sleep(time.Millisecond)
-	}
-	if d := time.Since(begin); d > 500*time.Millisecond {
-		t.Errorf("took %v", d)
-	}
-	if got := e.Stats().Streams; got < n {
-		t.Errorf("%d streams are left of %d", got, n)
-	}
-}
-
-// Writes that come while the log can't go on in a new file yet don't keep the old one.
-func TestReviewEraseWhileLogIsBusy(t *testing.T) {
-	marker := bytes.Repeat([]byte("MARKER-OF-WHAT-IS-DELETED"), 10)
-	fs := vfstest.New()
-	clock := &handClock{}
-	clock.ms.Store(1_700_000_000_000)
-	o := smallOptions(fs)
-	o.EraseWithin, o.Now = time.Second, clock.now
-	e := mustOpen(t, o)
-	s := e.shards[0]
-	makeStream(t, e, "dead", -1)
-	makeStream(t, e, "alive", -1)
-	gate := make(chan struct{})
-	fs.SetHook(func(op vfstest.Op) error {
-		if op.Kind == vfstest.Rename && strings.Contains(op.To, "/wal/") && strings.HasSuffix(op.To, ".wal") {
-			<-gate
-		}
-		return nil
-	})
-	body := bytes.Repeat([]byte("x"), 16<<10)
-	for s.log.Stats().Rotations == 0 {
-		appendTo(t, e, "alive", body)
-	}
-	appendTo(t, e, "dead", marker)
-	removeStream(t, e, "dead")
-	clock.ms.Add(500)
-	appendTo(t, e, "alive", []byte("first")) // the log is to go on in a new file, which is not there
-	appendTo(t, e, "alive", []byte("second"))
-	close(gate)
-	eventuallyErased(t, fs, marker)
-	quiet(t, fs, clock, e)
+// pause lets real time pass: between two looks at what goroutines of the engine do in
+// their own time, or for as long as nothing is to happen.
+func pause(d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	<-t.C
 }

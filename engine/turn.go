@@ -144,7 +144,11 @@ func (s *shard) setClock() {
 // whatever adds data is refused instead; the rest fits.
 func (s *shard) admitsWrites() bool {
 	o := &s.e.opts
-	full := s.active.Bytes() >= o.MemtableBytes || s.walBytes >= o.WALMaxBytes
+	most := o.WALMaxBytes
+	if s.env.DiskFull {
+		most = o.WALFileBytes // what is left of the disk is for flushes, not for log that waits for them
+	}
+	full := s.active.Bytes() >= o.MemtableBytes || s.walBytes >= most
 	erase := s.erase()
 	switch {
 	case !full && !erase && !s.quiet():

@@ -1,6 +1,7 @@
 package segment
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/snakream/snakream/internal/bin"
@@ -95,13 +96,19 @@ func (o *output) allocate(size int64) error {
 	if size <= o.allocated {
 		return nil
 	}
+	more := size
 	if o.allocated > 0 {
-		size = max(size, o.allocated+allocateBytes)
+		more = max(size, o.allocated+allocateBytes)
 	}
-	if err := o.f.Allocate(size); err != nil {
-		return fmt.Errorf("segment: allocate %d bytes for %s: %w", size, o.path, err)
+	err := o.f.Allocate(more)
+	if more > size && errors.Is(err, vfs.ErrNoSpace) { // then only what it takes
+		more = size
+		err = o.f.Allocate(more)
 	}
-	o.allocated = size
+	if err != nil {
+		return fmt.Errorf("segment: allocate %d bytes for %s: %w", more, o.path, err)
+	}
+	o.allocated = more
 	return nil
 }
 

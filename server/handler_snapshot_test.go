@@ -359,7 +359,7 @@ func TestBigSnapshotIsFlat(t *testing.T) {
 		t.Errorf("%d bytes, %v", got, err)
 	}
 	t.Logf("%d KiB more memory", peak>>10)
-	if peak > 24<<20 {
+	if peak > 48<<20 { // far below what is sent; the heap of everything in this process moves by that
 		t.Errorf("%d MiB more memory", peak>>20)
 	}
 }

@@ -18,7 +18,7 @@ import (
 //	sleep DURATION
 //	disk full|free
 //	create STREAM [type=T] [WRITE…] [ttl=SECONDS] [expires=MILLIS] [from=STREAM [offset=N] [sub=N]]
-//	       [id=N at=OFFSET records=N [with-snapshot]]  what a fork's chain has resolved, after its pin
+//	       [id=N at=OFFSET records=N [with-snapshot=OFFSET]]  what a fork's chain has resolved, after its pin
 //	append STREAM [type=T] [WRITE…]
 //	delete STREAM [incarnation=N] [header-fault]
 //	snapshot STREAM at=OFFSET record=N digest=WORD [type=T] [retain] [incarnation=N] [header-fault] [body-fault]
@@ -263,8 +263,11 @@ func (w *world) forkOf(ev *Event, a *arguments) error {
 	}
 	f.Resolved = r
 	r.First, r.FirstRecord = src.First, src.FirstRecord
-	if a.has("with-snapshot") {
-		f.Snapshot = src.snapshot()
+	var at base.Offset
+	if ok, err := number(a, "with-snapshot", &at); err != nil {
+		return err
+	} else if ok {
+		f.Snapshot = src.extra.Find(at)
 	}
 	if _, err = number(a, "at", &r.Offset); err == nil {
 		_, err = number(a, "records", &r.Record)

@@ -143,7 +143,7 @@ func (h *Head) publish(rec *record.Record, eff *Effects) error {
 	if !h.holds(s.Offset, s.Record) {
 		return fmt.Errorf("snapshot of stream %d at %d, which holds [%d, %d)", h.ID, s.Offset, h.First, h.Next)
 	}
-	s.At = rec.At
+	s.At, s.Replaced = rec.At, 0 // a fork's may have been replaced in its source
 	x.Snapshot, h.extra = &s, x
 	eff.Snapshots = append(eff.Snapshots, &s)
 	if rec.Trim {

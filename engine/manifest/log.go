@@ -78,11 +78,16 @@ func (l *log) reserve(payload int64) error {
 	if need <= l.allocated {
 		return nil
 	}
-	need += allocateBytes
-	if err := l.f.Allocate(need); err != nil {
+	size := need + allocateBytes
+	err := l.f.Allocate(size)
+	if errors.Is(err, vfs.ErrNoSpace) { // then only what it takes: edits give space back
+		size = need
+		err = l.f.Allocate(size)
+	}
+	if err != nil {
 		return fmt.Errorf("allocate: %w", err)
 	}
-	l.allocated = need
+	l.allocated = size
 	return nil
 }
 

@@ -1,0 +1,130 @@
+package engine_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/snakream/snakream/engine"
+	"github.com/snakream/snakream/engine/core"
+	"github.com/snakream/snakream/internal/base"
+	"github.com/snakream/snakream/wal/record"
+)
+
+// A fork's operation may be submitted again, for the same or for another.
+func TestForkTwiceWithOneOp(t *testing.T) {
+	r := newRig(t, tiny(3))
+	r.create("src")
+	r.append("src", "inherited")
+	op := &engine.Op{Event: createEvent("fork")}
+	op.Event.Fork = &core.ForkSpec{Bucket: "b", Name: "src", InheritType: true}
+	op.Event.ContentType, op.Event.MediaType = "", nil
+	for _, want := range []core.Code{core.Created, core.Exists} {
+		if err := r.Do(op); err != nil || op.Answer.Code != want {
+			t.Fatalf("answered %d instead of %d: %v", op.Answer.Code, want, err)
+		}
+	}
+	r.remove("fork")
+	if err := r.Do(op); err != nil || op.Answer.Code != core.Created {
+		t.Fatalf("after a delete: %d, %v", op.Answer.Code, err)
+	}
+	op.Event = createEvent("other")
+	if err := r.Do(op); err != nil || op.Answer.Code != core.Created {
+		t.Fatalf("another stream: %d, %v", op.Answer.Code, err)
+	}
+	r.expect("fork", "inherited")
+	r.expect("other", "")
+	r.reopen()
+	r.expect("fork", "inherited")
+	r.expect("other", "")
+	r.close()
+}
+
+// Refused forks leave no trace at their source.
+func TestRefusedForksHoldNothing(t *testing.T) {
+	r := newRig(t, tiny(3))
+	r.create("src")
+	r.append("src", "0123456789")
+	r.create("taken")
+	refused := func(want core.Code, change func(*core.Event)) {
+		t.Helper()
+		for range 5 {
+			ev := createEvent("fork")
+			ev.Fork = &core.ForkSpec{Bucket: "b", Name: "src"}
+			change(&ev)
+			r.must("", ev, want)
+		}
+	}
+	refused(core.ForkTypeMismatch, func(ev *core.Event) { ev.MediaType = []byte("text/html") })
+	refused(core.ForkOffsetInvalid, func(ev *core.Event) { ev.Fork.HasOffset, ev.Fork.Offset = true, 11 })
+	refused(core.ForkOffsetInvalid, func(ev *core.Event) { ev.Fork.HasOffset, ev.Fork.Sub = true, 11 })
+	refused(core.ForkSourceNotFound, func(ev *core.Event) { ev.Fork.Name = "nothing" })
+	refused(core.ConfigMismatch, func(ev *core.Event) { ev.Name = "taken" })
+	refused(core.BodyFault, func(ev *core.Event) { ev.BodyFault = true })
+	for range 2 {
+		r.remove("src")
+		if r.view("src") != nil {
+			t.Fatal("a refused fork keeps its source")
+		}
+		r.create("src")
+		r.append("src", "0123456789")
+		r.reopen()
+	}
+	r.close()
+}
+
+// snapshot publishes a snapshot of a stream at an offset that is n messages from its
+// beginning.
+func (r *rig) snapshot(name string, at base.Offset, n uint64, retain bool) {
+	r.Helper()
+	body := fmt.Sprint("all up to ", at)
+	up, err := r.Blobs().Create(int64(len(body)))
+	if err == nil {
+		_, err = up.Write([]byte(body))
+	}
+	if err != nil {
+		r.Fatal(err)
+	}
+	d, err := up.Commit()
+	if err != nil {
+		r.Fatal(err)
+	}
+	s := &record.Snapshot{Offset: at, Record: n, Digest: d, Size: int64(len(body)), ContentType: "text/plain"}
+	r.must(name, core.Event{Op: core.OpSnapshot, Snapshot: s, Retain: retain}, core.Created)
+	if err := r.Blobs().Unpin(d, 0); err != nil {
+		r.Fatal(err)
+	}
+}
+
+// A fork of a trimmed stream begins with the newest snapshot within what it inherits,
+// which its source may have replaced. For the fork it is the current one, and stays
+// that.
+func TestForkTakesAReplacedSnapshot(t *testing.T) {
+	r := newRig(t, tiny(1))
+	r.create("src")
+	for range 4 {
+		r.append("src", "0123456789")
+	}
+	r.snapshot("src", 10, 1, false)
+	r.snapshot("src", 30, 3, true)
+	ev := createEvent("fork")
+	ev.Fork = &core.ForkSpec{Bucket: "b", Name: "src", HasOffset: true, Offset: 20}
+	r.must("fork", ev, core.Created)
+	r.create("filler")
+	for range 3 {
+		v := r.view("fork")
+		s := v.Snapshot()
+		if s == nil || s.Offset != 10 || s.Replaced != 0 || len(v.Extra.Replaced) != 0 || v.First != 10 || v.Next != 20 {
+			t.Errorf("the fork has [%d, %d) and the snapshots %+v, %d replaced", v.First, v.Next, s, len(v.Extra.Replaced))
+		}
+		if s != nil {
+			b, err := r.Blobs().Open(s.Digest)
+			if err != nil {
+				t.Fatal(err)
+			}
+			b.Release()
+		}
+		r.fill([]string{"filler"}, 4)
+		r.reopen()
+	}
+	r.close()
+}
