@@ -350,7 +350,7 @@ func TestFloorOfFreeSpace(t *testing.T) {
 		}
 		want := r.fill(names, 3)
 		later(time.Minute) // merges are done, nothing frees space any more
-		for range 2 { // the first time, a flush may give files of the log back
+		for range 2 {      // the first time, a flush may give files of the log back
 			r.fs.SetFree(2*o.SegmentMaxBytes + o.MemtableBytes + 2*o.WALFileBytes - 40<<10)
 			later(2 * time.Second)
 		}

@@ -165,7 +165,7 @@ func holders(t testing.TB, fs *vfstest.MemFS, dir string, marker []byte) (found 
 	return found
 }
 
-// eventually waits until no file holds the marker, on an engine that nobody uses.
+// eventuallyErased waits until no file holds the marker, on an engine that nobody uses.
 func eventuallyErased(t testing.TB, fs *vfstest.MemFS, marker []byte) {
 	t.Helper()
 	for end := time.Now().Add(20 * time.Second); ; pause(20 * time.Millisecond) {
@@ -291,9 +291,6 @@ func quiet(t *testing.T, fs *vfstest.MemFS, clock *handClock, e *Engine) {
 		t.Errorf("an idle shard does %d things: %v", len(trace), trace)
 	}
 }
-
-var _ = fmt.Sprint
-var _ sync.Mutex
 
 // refuse makes the file system run out of space for new files.
 func refuse(fs *vfstest.MemFS, on *atomic.Bool) {

@@ -322,7 +322,7 @@ func TestUploadsThatFail(t *testing.T) {
 
 // A snapshot goes from the socket to the disk, and back, through little memory.
 func TestBigSnapshotIsFlat(t *testing.T) {
-	size := int64(64 << 20)
+	size := int64(128 << 20)
 	if testing.Short() {
 		size = 4 << 20
 	}

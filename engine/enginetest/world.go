@@ -118,6 +118,12 @@ func (w *World) open() error {
 		return fmt.Errorf("open: %w", err)
 	}
 	w.e = e
+	// With its bucket there, a create is decided in the order of submission, which the
+	// twin relies on.
+	op := &engine.Op{Event: core.Event{Op: core.OpCreate, Bucket: "b", TTL: -1}}
+	if err := e.Do(op); err != nil || !op.Answer.Code.OK() {
+		return fmt.Errorf("bucket b: %+v, %w", op.Answer, err)
+	}
 	return nil
 }
 
