@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"path/filepath"
+	"runtime"
 	"slices"
 
 	"github.com/snakream/snakream/engine"
@@ -277,22 +278,32 @@ func (w *World) checkStores() error {
 			s.inc.id = v.ID
 		}
 	}
-	if _, err := w.e.Blobs().Collect(math.MaxInt64); err != nil { // those of streams that have expired just now
-		return err
-	}
-	files := 0
+	return w.checkFiles(len(want))
+}
+
+// checkFiles waits until there are as many files of blobs as there should be: those of
+// streams that have just ended are about to go.
+func (w *World) checkFiles(want int) error {
 	dir := filepath.Join(Dir, "blobs")
-	subs, err := w.fs.List(dir)
-	if err != nil {
-		return err
-	}
-	for _, sub := range subs {
-		if names, err := w.fs.List(filepath.Join(dir, sub)); err == nil {
-			files += len(names)
+	files := 0
+	for range maxPolls {
+		if _, err := w.e.Blobs().Collect(math.MaxInt64); err != nil {
+			return err
 		}
+		subs, err := w.fs.List(dir)
+		if err != nil {
+			return err
+		}
+		files = 0
+		for _, sub := range subs {
+			if names, err := w.fs.List(filepath.Join(dir, sub)); err == nil {
+				files += len(names)
+			}
+		}
+		if files == want {
+			return nil
+		}
+		runtime.Gosched() // the engine is removing some itself
 	}
-	if files != len(want) {
-		return fmt.Errorf("%d files of blobs for %d snapshots' digests", files, len(want))
-	}
-	return nil
+	return fmt.Errorf("%d files of blobs for %d snapshots' digests", files, want)
 }
