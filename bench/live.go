@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 )
 
@@ -189,6 +190,8 @@ type writer struct {
 	request request
 	payload int // bytes
 	idle    []*writeConn
+	open    int   // connections
+	most    int   // connections at once
 	waiting []int // streams whose append waits for a connection
 	unacked int
 	err     error
@@ -204,21 +207,34 @@ type writeConn struct {
 // newWriter opens n connections on a loop.
 func newWriter(s *server, l *loop, payload, n int) (*writer, error) {
 	body := livePayload(payload)
-	w := &writer{server: s, loop: l, payload: len(body), request: appendRequest(s, textType, body)}
+	w := &writer{server: s, loop: l, payload: len(body), request: appendRequest(s, textType, body), most: n}
 	for range n {
-		wc := &writeConn{writer: w, request: w.request.clone()}
-		var err error
-		if wc.conn, err = l.dial(s.addr, wc); err != nil {
+		if err := w.dial(); err != nil {
 			return nil, err
 		}
-		w.idle = append(w.idle, wc)
 	}
 	return w, nil
+}
+
+func (w *writer) dial() error {
+	wc := &writeConn{writer: w, request: w.request.clone()}
+	var err error
+	if wc.conn, err = w.loop.dial(w.server.addr, wc); err != nil {
+		return err
+	}
+	w.open++
+	w.idle = append(w.idle, wc)
+	return nil
 }
 
 // append sends one payload to a stream, now or when a connection is free.
 func (w *writer) append(stream int) error {
 	w.unacked++
+	if len(w.idle) == 0 && w.open < w.most {
+		if err := w.dial(); err != nil {
+			return err
+		}
+	}
 	if len(w.idle) == 0 {
 		w.waiting = append(w.waiting, stream)
 		return nil
@@ -262,7 +278,14 @@ func (wc *writeConn) received(b []byte) error {
 	return nil
 }
 
+// lost is an error only in the middle of a request: a server may close a connection
+// that has been silent for long, and another takes its place when it is needed.
 func (wc *writeConn) lost(err error) {
+	wc.writer.open--
+	if i := slices.Index(wc.writer.idle, wc); i >= 0 {
+		wc.writer.idle = slices.Delete(wc.writer.idle, i, i+1)
+		return
+	}
 	if wc.writer.err == nil {
 		wc.writer.err = fmt.Errorf("%s: writer lost: %w", wc.writer.server.name, err)
 	}
