@@ -216,6 +216,9 @@ func TestReviewEraseWhileLogIsBusy(t *testing.T) {
 	s := e.shards[0]
 	makeStream(t, e, "dead", -1)
 	makeStream(t, e, "alive", -1)
+	for s.log.Stats().Spares == 0 { // the next file, which the first rotation takes
+		pause(time.Millisecond)
+	}
 	gate := make(chan struct{})
 	fs.SetHook(func(op vfstest.Op) error {
 		if op.Kind == vfstest.Rename && strings.Contains(op.To, "/wal/") && strings.HasSuffix(op.To, ".wal") {
