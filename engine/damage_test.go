@@ -33,12 +33,15 @@ func full(t *testing.T) (*rig, map[string]string) {
 		r.create(names[i])
 	}
 	want := r.fill(names, 15)
-	for i := range 90 {
+	r.opts.MemtableBytes, r.opts.WALMaxBytes = 4<<20, 4<<20 // from here on nothing is flushed
+	r.reopen()
+	for i := range 120 {
 		name := names[i%len(names)]
 		body := fmt.Sprintf("<late %d %s>", i, strings.Repeat("z", 50))
 		r.append(name, body)
 		want[name] += body
 	}
+	synctest.Wait() // the next files of the logs are there
 	r.close()
 	for n := range 3 {
 		for path, b := range map[string][]byte{
@@ -99,8 +102,8 @@ func TestDamageThatRefusesToStart(t *testing.T) {
 			{"manifest header", "data/shard-01/MANIFEST-*", func([]byte) int { return 20 }},
 			{"manifest edit", "data/shard-01/MANIFEST-*", func([]byte) int { return 4096*2 + 20 }},
 			{"log header", "data/shard-02/wal/*.wal", func([]byte) int { return 30 }},
-			{"log batch", "data/shard-02/wal/*.wal", func([]byte) int { return 4096*4 + 20 }},
-			{"log body", "data/shard-02/wal/*.wal", func([]byte) int { return 4096*4 + 90 }},
+			{"log batch", "data/shard-02/wal/*.wal", func([]byte) int { return 4096*2 + 20 }},
+			{"log body", "data/shard-02/wal/*.wal", func([]byte) int { return 4096*2 + 90 }},
 			{"segment header", "data/shard-00/seg/*.seg", func([]byte) int { return 9 }},
 			{"segment trailer", "data/shard-00/seg/*.seg", func(b []byte) int { return len(b) - 5 }},
 			{"segment footer", "data/shard-00/seg/*.seg", footer},
@@ -127,13 +130,13 @@ func TestDamageThatRefusesToStart(t *testing.T) {
 	})
 }
 
-// lastBusy returns of the files that match the last one that is not all zero, which
-// of a log is the one in use.
+// lastBusy returns the last file that matches, of a log the last that holds three
+// batches.
 func lastBusy(t *testing.T, fs *vfstest.MemFS, pattern string) string {
 	t.Helper()
 	all := files(t, fs, "data")
 	for _, path := range slices.Backward(find(t, fs, pattern)) {
-		if b := all[path]; !strings.HasSuffix(path, ".wal") || len(b) > 4096*6 && !allZero(b[4096*6:4096*7]) {
+		if b := all[path]; !strings.HasSuffix(path, ".wal") || len(b) > 4096*4 && !allZero(b[4096*3:4096*4]) {
 			return path
 		}
 	}
@@ -205,7 +208,7 @@ func TestMissingFilesRefuseToStart(t *testing.T) {
 			"data/SNAKREAM", "data/shard-01/CURRENT", "data/shard-01/MANIFEST-*", "data/shard-02/wal/*.wal", "data/shard-00/seg/*.seg",
 		} {
 			fs := r.fs.Clone()
-			path := find(t, fs, pattern)[0]
+			path := lastBusy(t, fs, pattern)
 			if err := fs.Remove(path); err != nil {
 				t.Fatal(err)
 			}

@@ -213,21 +213,24 @@ func (r *rig) metric(name string) int64 {
 }
 
 // files returns the contents of all files below a directory.
-func files(t testing.TB, fs *vfstest.MemFS, dir string) map[string][]byte {
+func files(t testing.TB, fsys *vfstest.MemFS, dir string) map[string][]byte {
 	t.Helper()
 	all := map[string][]byte{}
-	names, err := fs.List(dir)
+	names, err := fsys.List(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, n := range names {
 		path := filepath.Join(dir, n)
-		if _, err := fs.List(path); err == nil {
+		if _, err := fsys.List(path); err == nil {
 			all[path+"/"] = nil
-			maps.Copy(all, files(t, fs, path))
+			maps.Copy(all, files(t, fsys, path))
 			continue
 		}
-		f, err := fs.Open(path)
+		f, err := fsys.Open(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // it has just got another name
+		}
 		if err != nil {
 			t.Fatal(err)
 		}
