@@ -2,7 +2,7 @@ package protocol
 
 import "bytes"
 
-// Match is one entity tag of If-Match: a state of the stream.
+// Match is one entity tag of If-Match or If-None-Match: a state of the stream.
 type Match struct {
 	Any         bool   // "*": any state at all, and the rest is of no meaning
 	Incarnation uint64 // as Stream-Incarnation has it
@@ -57,6 +57,32 @@ func (op *Operation) parseIfMatch(value []byte) {
 	if n == 0 {
 		op.fault(codeInvalidHeader, headerNames[headerIfMatch], detail)
 	}
+}
+
+// AppendNoneMatch appends the states that If-None-Match names, as a PUT or POST must
+// not find them: a state tag, weak or not, or "*". It reads lines as MatchNone does;
+// tags that are not a state's are passed over.
+func (op *Operation) AppendNoneMatch(dst []Match) []Match {
+	var buf [maxTag]byte
+	for _, v := range op.IfNoneMatch {
+		if string(trim(v)) == "*" {
+			dst = append(dst, Match{Any: true})
+			continue
+		}
+		for {
+			tag, _, rest, ok := nextTag(v)
+			if !ok || tag == nil {
+				break
+			}
+			m, ours := parseTag(tag)
+			state := AppendStateTag(buf[:0], m.Incarnation, m.Next, m.Closed)
+			if ours && string(state[1:len(state)-1]) == string(tag) {
+				dst = append(dst, m)
+			}
+			v = rest
+		}
+	}
+	return dst
 }
 
 // nextTag takes the first entity tag, without its quotes, from a list; nil at the

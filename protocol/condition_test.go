@@ -2,6 +2,7 @@ package protocol
 
 import (
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -134,4 +135,34 @@ func FuzzIfMatch(f *testing.F) {
 			}
 		}
 	})
+}
+
+// Which tags of If-None-Match are states that a write must not find.
+func TestAppendNoneMatch(t *testing.T) {
+	open, closed := Match{Incarnation: 7, Next: 42}, Match{Incarnation: 7, Next: 42, Closed: true}
+	const state, rng = `"7:00000000000000000042"`, `"7:00000000000000000000:00000000000000000042"`
+	for _, c := range []struct {
+		lines []string
+		want  []Match
+	}{
+		{nil, nil},
+		{[]string{state}, []Match{open}},
+		{[]string{"W/" + state}, []Match{open}},
+		{[]string{`"7:00000000000000000042:c"`}, []Match{closed}},
+		{[]string{`"other", ` + state, `"7:00000000000000000042:c"`}, []Match{open, closed}},
+		{[]string{" * "}, []Match{{Any: true}}},
+		{[]string{rng}, nil},
+		{[]string{`"07:00000000000000000042"`}, nil},
+		{[]string{"7:00000000000000000042"}, nil},
+		{[]string{state + " junk"}, nil},
+		{[]string{`"7:42"`}, nil},
+	} {
+		var op Operation
+		for _, l := range c.lines {
+			op.IfNoneMatch = append(op.IfNoneMatch, []byte(l))
+		}
+		if got := op.AppendNoneMatch(nil); !slices.Equal(got, c.want) {
+			t.Errorf("%q: %+v instead of %+v", c.lines, got, c.want)
+		}
+	}
 }

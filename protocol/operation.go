@@ -335,16 +335,6 @@ func (op *Operation) SplitBody(dst []byte, bounds []uint32, body []byte) (stored
 	return stored, ends
 }
 
-// NoneMatch reports whether If-None-Match names the state tag of a stream that
-// exists, which makes a PUT or POST fail with PreconditionFailed.
-func (op *Operation) NoneMatch(incarnation, next uint64, closed bool) bool {
-	if len(op.IfNoneMatch) == 0 {
-		return false
-	}
-	var buf [maxTag]byte
-	return MatchNone(op.IfNoneMatch, AppendStateTag(buf[:0], incarnation, next, closed))
-}
-
 // fault keeps the first fault that it is told.
 func (op *Operation) fault(code, field, detail string) {
 	if op.Fault == nil {

@@ -67,7 +67,8 @@ func (r *Renderer) Head(dst []byte, op *Operation, m *Meta) (status int, fields 
 	dst = appendRecords(dst, m.ContentType, &m.Records)
 	dst = appendSnapshotFields(dst, &m.Snapshot)
 	dst = appendStateField(dst, m.Incarnation, m.Next, m.Closed)
-	if op.NoneMatch(m.Incarnation, m.Next, m.Closed) {
+	var tag [maxTag]byte
+	if MatchNone(op.IfNoneMatch, AppendStateTag(tag[:0], m.Incarnation, m.Next, m.Closed)) {
 		return 304, dst[at:]
 	}
 	return 200, appendContent(dst, m.ContentType)[at:]

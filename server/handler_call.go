@@ -4,7 +4,6 @@ import (
 	"sync"
 
 	"github.com/snakream/snakream/engine"
-	"github.com/snakream/snakream/engine/core"
 	"github.com/snakream/snakream/internal/base"
 	"github.com/snakream/snakream/protocol"
 )
@@ -32,11 +31,10 @@ type call struct {
 	meta protocol.Meta
 	step engine.Step
 
-	keep    []byte       // what the request said, for as long as it takes to answer
-	body    []byte       // a stored body, or the body of an answer
-	ends    []uint32     // of the messages in a stored body
-	matches []core.Match // of If-Match
-	out     []byte       // a rendered answer
+	keep []byte   // what the request said, for as long as it takes to answer
+	body []byte   // a stored body, or the body of an answer
+	ends []uint32 // of the messages in a stored body
+	out  []byte   // a rendered answer
 }
 
 // Buffers larger than these, in bytes, are not kept from request to request.

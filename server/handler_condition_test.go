@@ -49,6 +49,10 @@ func TestConditionalWrites(t *testing.T) {
 	write(200, append(p, "If-Match", tag)...)
 	write(204, append(p, "If-Match", tag)...)
 	write(412, "If-Match", tag, "Producer-Id", "p", "Producer-Epoch", "0", "Producer-Seq", "1")
+	write(204, append(p, "If-None-Match", "*")...) // a repeat again
+	next := []string{"Producer-Id", "p", "Producer-Epoch", "0", "Producer-Seq", "1"}
+	write(412, append(next, "If-None-Match", "W/"+n.want(200, "HEAD", s, "").header.Get("ETag"))...)
+	write(200, append(next, "If-None-Match", tag)...)
 	a = n.want(204, "POST", s, "", "Stream-Closed", "true")
 	write(409, "If-Match", tag)
 	if got := a.header.Get("ETag"); got != n.want(200, "HEAD", s, "").header.Get("ETag") || got[len(got)-3:] != `:c"` {

@@ -45,21 +45,28 @@ func (c *call) appendEvent() {
 // never is an incarnation that no stream has.
 const never = 1 << 63
 
-// conditions fills in If-Match and Stream-Record-Match.
+// conditions fills in If-Match, If-None-Match and Stream-Record-Match.
 func (c *call) conditions() {
 	op, ev := &c.op, &c.eop.Event
 	ev.RecordMatch, ev.HasRecordMatch = op.RecordMatch, op.HasRecordMatch
-	if !op.HasIfMatch {
-		return
+	if op.HasIfMatch {
+		ev.IfMatch = matchesOf(op.IfMatch)
+		if len(ev.IfMatch) == 0 { // none of the tags can match, which is not the same as no tags
+			ev.IfMatch = []core.Match{{Incarnation: never}}
+		}
 	}
-	c.matches = c.matches[:0]
-	for _, m := range op.IfMatch {
-		c.matches = append(c.matches, core.Match{Any: m.Any, Incarnation: m.Incarnation, Next: base.Offset(m.Next), Closed: m.Closed})
+	if len(op.IfNoneMatch) > 0 {
+		ev.IfNoneMatch = matchesOf(op.AppendNoneMatch(nil))
 	}
-	if len(c.matches) == 0 { // none of the tags can match, which is not the same as no tags
-		c.matches = append(c.matches, core.Match{Incarnation: never})
+}
+
+// matchesOf translates tags.
+func matchesOf(tags []protocol.Match) []core.Match {
+	all := make([]core.Match, 0, len(tags))
+	for _, m := range tags {
+		all = append(all, core.Match{Any: m.Any, Incarnation: m.Incarnation, Next: base.Offset(m.Next), Closed: m.Closed})
 	}
-	ev.IfMatch = c.matches
+	return all
 }
 
 // createEvent fills in all of a create but its body.

@@ -14,25 +14,9 @@ func (c *call) append() {
 		return
 	}
 	c.outlive()
-	if c.preconditionFails() {
-		c.refuse(protocol.PreconditionFailed)
-		return
-	}
 	c.appendEvent()
 	c.takeBody(protocol.IsJSON(c.op.ContentType))
 	c.submit()
-}
-
-// preconditionFails looks at If-None-Match of an append. A state tag never comes
-// back once it has gone by, so what matched the durable state may be refused on the
-// spot. A producer's request is left alone: its repeat must find its receipt
-// whatever has become of the state.
-func (c *call) preconditionFails() bool {
-	op, r := &c.op, &c.res
-	if op.Producer.Set || op.Fault != nil || op.HasIncarnation && op.Incarnation != r.Incarnation {
-		return false
-	}
-	return op.NoneMatch(r.Incarnation, r.Tail, r.Closed)
 }
 
 // create answers a PUT.
@@ -147,9 +131,6 @@ func settle(op *engine.Op) {
 	r := &c.res
 	if f := op.Answer.Fixed; r.Outcome == protocol.OffsetTrimmed && f != nil { // a fork's source has the rest
 		c.op.Bucket, c.op.Stream = []byte(f.Bucket), []byte(f.Name)
-	}
-	if o := r.Outcome; (o == protocol.Exists || o == protocol.ConfigMismatch) && c.op.NoneMatch(r.Incarnation, r.Tail, r.Closed) {
-		r.Outcome = protocol.PreconditionFailed // it stored nothing, so this is still true
 	}
 	c.refuse(r.Outcome)
 }

@@ -63,7 +63,7 @@ func storage(c *config) []setting {
 	e := &c.Engine
 	return []setting{
 		{"shards", "0", "independent logs; fixed when the directory is created; 0 = by cores", count(&e.Shards, 0, 256)},
-		{"wal-file-bytes", "64MiB", "size of one file of the log; an operation fits half of it", size(&e.WALFileBytes, 1, math.MaxInt64)},
+		{"wal-file-bytes", "64MiB", "size of one file of the log; an operation fits one", size(&e.WALFileBytes, 1, math.MaxInt64)},
 		{"memtable-bytes", "64MiB", "data kept in memory before it is flushed to a segment", size(&e.MemtableBytes, 1, math.MaxInt64)},
 		{"wal-max-bytes", "256MiB", "log that a memtable may pin before it is flushed", size(&e.WALMaxBytes, 1, math.MaxInt64)},
 		{"segment-max-bytes", "256MiB", "largest segment that a merge makes", size(&e.SegmentMaxBytes, 1, math.MaxInt64)},
