@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/snakream/snakream/engine"
-	"github.com/snakream/snakream/internal/invariants"
 )
 
 func digestOf(body string) string { return fmt.Sprintf("%x", sha256.Sum256([]byte(body))) }
@@ -360,11 +359,7 @@ func TestBigSnapshotIsFlat(t *testing.T) {
 		t.Errorf("%d bytes, %v", got, err)
 	}
 	t.Logf("%d KiB more memory", peak>>10)
-	limit := int64(32 << 20)
-	if invariants.Enabled { // the race detector's shadow of the same memory
-		limit = 96 << 20
-	}
-	if peak > limit {
+	if peak > flat() {
 		t.Errorf("%d MiB more memory", peak>>20)
 	}
 }
