@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"context"
 	"errors"
 	"sync"
 
@@ -244,7 +245,7 @@ func (e *Engine) resolve(v *View, ev *core.Event) (*record.Fork, core.Code, erro
 	case f.Offset < v.First:
 		return nil, core.SnapshotTrimmed, nil
 	}
-	exact, rec, err := e.Boundary(v, f.Offset, false)
+	exact, rec, err := e.Boundary(context.Background(), v, f.Offset, false)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -271,7 +272,7 @@ func (e *Engine) advance(v *View, off base.Offset, rec, sub uint64) (to base.Off
 		if sub > v.NextRecord-rec {
 			return 0, false, 0, false, nil
 		}
-		off, err = e.RecordOffset(v, rec+sub, false)
+		off, err = e.RecordOffset(context.Background(), v, rec+sub, false)
 		return off, true, rec + sub, err == nil, err
 	}
 	if off == v.Next {
@@ -282,13 +283,13 @@ func (e *Engine) advance(v *View, off base.Offset, rec, sub uint64) (to base.Off
 		return 0, false, 0, false, err
 	}
 	to = off + base.Offset(sub)
-	exact, record, err = e.Boundary(v, to, false)
+	exact, record, err = e.Boundary(context.Background(), v, to, false)
 	return to, exact, record, true, err
 }
 
 // messageEnd returns where the message ends that off lies in.
 func (e *Engine) messageEnd(v *View, off base.Offset) (end base.Offset, err error) {
-	err = e.atRun(v, off, false, func(b bounds) error {
+	err = e.atRun(context.Background(), v, off, false, func(b bounds) error {
 		end, err = b.endOf(off)
 		return err
 	})

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -58,6 +59,8 @@ type keeper struct {
 
 	kick   chan struct{} // capacity 1
 	quit   chan struct{}
+	ctx    context.Context // ends with quit: for reads of the object store
+	cancel context.CancelFunc
 	merges chan mergeJob
 	merged chan mergeResult
 	wg     sync.WaitGroup
@@ -85,6 +88,7 @@ const (
 
 func (k *keeper) start() {
 	k.kick, k.quit = make(chan struct{}, 1), make(chan struct{})
+	k.ctx, k.cancel = context.WithCancel(context.Background())
 	k.merges, k.merged = make(chan mergeJob), make(chan mergeResult)
 	k.wg.Go(k.run)
 	k.wg.Go(k.merger)
@@ -94,6 +98,7 @@ func (k *keeper) start() {
 // has what it would have written.
 func (k *keeper) stop() {
 	close(k.quit)
+	k.cancel()
 	k.wg.Wait()
 }
 

@@ -457,7 +457,7 @@ func (m *merge) cut(p part, floor base.Offset) (base.Offset, uint64, error) {
 	if floor <= x.Start {
 		return x.Start, x.FirstRecord, nil
 	}
-	b, err := p.ref.seg.Boundaries(p.st)
+	b, err := p.ref.seg.Boundaries(m.k.ctx, p.st)
 	if err != nil {
 		m.blame(p.ref, err)
 		return 0, 0, err
@@ -481,7 +481,7 @@ func (m *merge) part(p part, from base.Offset) error {
 		}
 		n := min(int(x.End-off), maxStep)
 		var err error
-		if m.buf, err = p.ref.seg.AppendPayload(m.buf[:0], x.Pos+int64(off-x.Start), n); err != nil {
+		if m.buf, err = p.ref.seg.AppendPayload(m.k.ctx, m.buf[:0], x.Pos+int64(off-x.Start), n); err != nil {
 			m.blame(p.ref, err)
 			return err
 		}
@@ -490,7 +490,7 @@ func (m *merge) part(p part, from base.Offset) error {
 		}
 		off += base.Offset(n)
 	}
-	b, err := p.ref.seg.Boundaries(p.st)
+	b, err := p.ref.seg.Boundaries(m.k.ctx, p.st)
 	if err != nil {
 		m.blame(p.ref, err)
 		return err

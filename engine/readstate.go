@@ -35,6 +35,7 @@ type segmentRef struct {
 	file    vfs.File
 	path    string
 	fs      vfs.FS
+	evicted bool        // file is only the tail
 	dropped atomic.Bool // merged away: the file goes with the last reader
 	report  func(error)
 }

@@ -1,6 +1,7 @@
 package blob
 
 import (
+	"context"
 	"errors"
 	"io/fs"
 	"slices"
@@ -121,12 +122,14 @@ func (b *Blob) Release() {
 func (b *Blob) Size() int64 { return b.size }
 
 // Append appends the bytes [pos, pos+n) to dst, verified.
-func (b *Blob) Append(dst []byte, pos int64, n int) ([]byte, error) {
-	return b.seg.AppendPayload(dst, b.pos+pos, n)
+func (b *Blob) Append(ctx context.Context, dst []byte, pos int64, n int) ([]byte, error) {
+	return b.seg.AppendPayload(ctx, dst, b.pos+pos, n)
 }
 
 // Verify checks the blocks of [pos, pos+n) that nobody has checked yet.
-func (b *Blob) Verify(pos, n int64) error { return b.seg.Verify(b.pos+pos, n) }
+func (b *Blob) Verify(ctx context.Context, pos, n int64) error {
+	return b.seg.Verify(ctx, b.pos+pos, n)
+}
 
 // File returns the file and the position in it of a position in the blob, for
 // sendfile after Verify. ok is false where the file has no descriptor.
