@@ -39,7 +39,7 @@ func newStore(t testing.TB) (*vfstest.MemFS, *Store) {
 
 func open(t testing.TB, mem vfs.FS, refs map[Digest]int) *Store {
 	t.Helper()
-	s, err := Open(mem, testDir, refs, quiet)
+	s, err := Open(mem, testDir, refs, nil, quiet)
 	must(t, err)
 	return s
 }
@@ -159,7 +159,7 @@ func TestUploadAndRead(t *testing.T) {
 func TestFile(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "blobs")
 	must(t, Create(vfs.OS, dir))
-	s, err := Open(vfs.OS, dir, nil, quiet)
+	s, err := Open(vfs.OS, dir, nil, nil, quiet)
 	must(t, err)
 	want := content("on disk", 100_000)
 	d := mustUpload(t, s, want)
@@ -171,7 +171,7 @@ func TestFile(t *testing.T) {
 		t.Fatal("no descriptor")
 	}
 	got := make([]byte, 100)
-	if _, err := b.file.ReadAt(got, at); err != nil || !bytes.Equal(got, want[70_000:70_100]) {
+	if _, err := b.local.file.ReadAt(got, at); err != nil || !bytes.Equal(got, want[70_000:70_100]) {
 		t.Fatalf("%q at %d: %v", got, at, err)
 	}
 	b.Release()
