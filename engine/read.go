@@ -19,6 +19,7 @@ const maxStep = 1 << 20
 type Step struct {
 	rs         *readState
 	start, end base.Offset
+	now        base.Millis
 	pieces     []Piece
 	slices     [][]byte
 }
@@ -113,7 +114,7 @@ func (st *Step) Release() {
 // *base.CorruptionError that the bytes are missing though nothing explains it.
 func (e *Engine) Read(v *View, from, to base.Offset, maxBytes int, st *Step) error {
 	st.Release()
-	st.start, st.end = from, from
+	st.start, st.end, st.now = from, from, e.now()
 	to = min(to, v.Next, from+base.Offset(min(maxBytes, maxStep)))
 	if from < v.First {
 		return ErrStale
@@ -193,6 +194,9 @@ func (st *Step) plan(id base.StreamID, pos, to base.Offset) (base.Offset, error)
 	ref := st.rs.segs[x.Segment]
 	if ref == nil {
 		return 0, fmt.Errorf("segment %d is not open", x.Segment)
+	}
+	if now := int64(st.now); ref.used.Load() < now {
+		ref.used.Store(now)
 	}
 	upto = min(x.End, to)
 	st.pieces = append(st.pieces, Piece{ref: ref, pos: x.Pos + int64(pos-x.Start), size: int(upto - pos)})

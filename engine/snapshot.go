@@ -94,8 +94,12 @@ func (e *Engine) openBlobs() error {
 		}
 		s.released = nil
 	}
+	remote := blob.Remote(nil)
+	if e.tier != nil {
+		remote = e.blobObject
+	}
 	var err error
-	e.blobs, err = blob.Open(e.opts.FS, e.path(blobDir), refs, e.opts.Logger)
+	e.blobs, err = blob.Open(e.opts.FS, e.path(blobDir), refs, remote, e.opts.Logger)
 	return err
 }
 
