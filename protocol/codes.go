@@ -61,6 +61,7 @@ const (
 	codeRecordView          = "record_view_not_json"
 	codeRangeNotSatisfiable = "range_not_satisfiable"
 	codeRangeDamaged        = "range_damaged"
+	codeColdUnavailable     = "cold_unavailable"
 
 	codeSnapshotNotFound      = "snapshot_not_found"
 	codeSnapshotNotBoundary   = "snapshot_not_boundary"
@@ -96,6 +97,7 @@ const (
 	codeStateFull        = "state_full"
 	codeOverloaded       = "overloaded"
 	codeDraining         = "draining"
+	codeFenced           = "fenced"
 	codeDiskFull         = "disk_full"
 	codeUnavailable      = "unavailable"
 	codeInternal         = "internal"
@@ -160,6 +162,7 @@ var codes = []CodeInfo{
 	{codeRecordView, 400, "Only JSON streams have an envelope view", noWrite, 0},
 	{codeRangeNotSatisfiable, 416, "The range lies outside the snapshot", noWrite, 0},
 	{codeRangeDamaged, 500, "The data of this range is damaged", noWrite, 0},
+	{codeColdUnavailable, 503, "The object store that holds this range can't be reached", refused, 5},
 
 	{codeSnapshotNotFound, 404, "There is no such snapshot", refused, 0},
 	{codeSnapshotNotBoundary, 400, "The snapshot's offset lies inside a message", refused, 0},
@@ -195,6 +198,7 @@ var codes = []CodeInfo{
 	{codeStateFull, 429, "The server holds as much state as it may", refused, 60},
 	{codeOverloaded, 503, "The server is overloaded", refused, 1},
 	{codeDraining, 503, "The server is shutting down", refused, 1},
+	{codeFenced, 503, "Another node has taken this one's place", refused, 5},
 	{codeDiskFull, 507, "The disk is full", refused, 10},
 	{codeUnavailable, 500, "The log has failed", unknown, 0},
 	{codeInternal, 500, "Something went wrong in the server", unknown, 0},

@@ -41,6 +41,7 @@ const (
 	OffsetNotBoundary // 400, reads of JSON
 	OffsetTrimmed     // 410, reads: Earliest
 	RangeDamaged      // 500, reads
+	ColdUnavailable   // 503, reads, and writes that have to read something first
 
 	BodyTooLarge     // 413: Limit
 	TooManyProducers // 429
@@ -48,6 +49,7 @@ const (
 	DiskFull         // 507
 	Overloaded       // 503
 	Draining         // 503
+	Fenced           // 503
 	Unavailable      // 500, the log has failed: what became of the write is not known
 
 	RecordMismatch   // 412, Stream-Record-Match: Records

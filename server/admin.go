@@ -14,7 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// Admin is the listener for operators: /metrics, /healthz, /readyz and
+// Admin is the listener for operators: /metrics, /healthz, /readyz, /tier and
 // /debug/pprof. It is a plain net/http server and may be up before there is an
 // engine.
 type Admin struct {
@@ -31,6 +31,7 @@ func NewAdmin(s *Server) *Admin {
 	mux.Handle("GET /metrics", promhttp.HandlerFor(a.registry, promhttp.HandlerOpts{}))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { say(w, nil) })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) { say(w, s.Ready()) })
+	mux.HandleFunc("GET /tier", s.tier)
 	mux.HandleFunc("/debug/pprof/", pprof.Index)
 	mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
 	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)

@@ -1,7 +1,9 @@
 package server
 
 import (
-	"github.com/snakream/snakream/internal/base"
+	"errors"
+
+	"github.com/snakream/snakream/engine"
 	"github.com/snakream/snakream/protocol"
 )
 
@@ -111,7 +113,11 @@ func (c *call) settleUse(expire bool) verdict {
 	if c.inline {
 		return blocking
 	}
-	if err := c.await(expire); err != nil {
+	switch err := c.await(expire); {
+	case errors.Is(err, engine.ErrFenced):
+		c.refuse(protocol.Fenced)
+		return answered
+	case err != nil:
 		c.refuse(protocol.Unavailable)
 		return answered
 	}
@@ -125,20 +131,7 @@ func (c *call) settleUse(expire bool) verdict {
 // over; the same one, that the stored bytes are not what they should be.
 func (c *call) outdated() verdict {
 	if v := c.stream.View(); v == c.view {
-		return c.damaged(nil)
+		return c.unread(nil)
 	}
 	return restart
-}
-
-// damaged answers that the range cannot be served, and logs why.
-func (c *call) damaged(err error) verdict {
-	c.reportDamage(c.view.ID, c.start, err)
-	c.refuse(protocol.RangeDamaged)
-	return answered
-}
-
-// reportDamage logs bytes that could not be read. The answer names no file.
-func (s *Server) reportDamage(id base.StreamID, at base.Offset, err error) {
-	s.metrics.damaged.Add(1)
-	s.cfg.Logger.Error("a range of a stream cannot be read", "stream_id", uint64(id), "offset", uint64(at), "error", err)
 }

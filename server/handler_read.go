@@ -80,7 +80,7 @@ func (c *call) failed(err error) verdict {
 	case errors.Is(err, engine.ErrStale):
 		return c.outdated()
 	}
-	return c.damaged(err)
+	return c.unread(err)
 }
 
 // renew lets the read count as a use of the stream.

@@ -89,7 +89,7 @@ func (c *call) unreadable(err error) verdict {
 	if errors.Is(err, blob.ErrNotFound) {
 		return c.outdated()
 	}
-	return c.damaged(err)
+	return c.unread(err)
 }
 
 // sendSnapshot sends the bytes [pos, end) of a snapshot.
@@ -113,7 +113,7 @@ func (c *call) broken(begun bool, err error) verdict {
 	case !begun:
 		return c.failed(err)
 	case !errors.Is(err, engine.ErrStale):
-		c.reportDamage(c.view.ID, c.start, err)
+		c.reportUnread(c.view.ID, c.start, err)
 	}
 	return c.gone()
 }

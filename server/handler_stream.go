@@ -80,7 +80,7 @@ func (c *call) gone() verdict {
 // cut ends an answer that cannot be completed.
 func (s *sending) cut(err error) verdict {
 	if !errors.Is(err, engine.ErrStale) {
-		s.reportDamage(s.view.ID, s.pos, err)
+		s.reportUnread(s.view.ID, s.pos, err)
 	}
 	return s.gone()
 }

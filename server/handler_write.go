@@ -119,6 +119,8 @@ func outcomeOfError(err error) protocol.Outcome {
 		return protocol.Overloaded
 	case errors.Is(err, engine.ErrClosed):
 		return protocol.Draining
+	case errors.Is(err, engine.ErrFenced):
+		return protocol.Fenced
 	}
 	return protocol.Unavailable
 }

@@ -67,7 +67,8 @@ type hub struct {
 	*Server
 	loops []*loop
 	seed  maphash.Seed
-	disk  crew
+	disk  crew // who waits for the disk
+	store crew // who waits for the object store
 	wg    sync.WaitGroup
 
 	readers [modes]atomic.Int64
@@ -79,7 +80,7 @@ func newHub(s *Server) *hub {
 	for range runtime.GOMAXPROCS(0) {
 		h.loops = append(h.loops, newLoop(h))
 	}
-	h.disk.most = diskReaders
+	h.disk.most, h.store.most, h.store.remote = diskReaders, storeReaders, true
 	return h
 }
 

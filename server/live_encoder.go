@@ -1,7 +1,6 @@
 package server
 
 import (
-	"context"
 	"errors"
 	"time"
 
@@ -24,6 +23,7 @@ const (
 	unfinished               // there is more, but the slice of time is over
 	stalled                  // the transport keeps the rest of a frame
 	needsDisk                // what comes next is not in memory
+	needsStore               // nor on the disk
 	finished                 // it has had its last bytes, or has gone
 )
 
@@ -42,6 +42,7 @@ type encoder struct {
 	oldest  int
 	poll    pollAnswer
 	op      protocol.Operation
+	remote  bool // it may wait for the object store; else it leaves alone what is only there
 }
 
 // frame is a data event with its control event, and what it was made from.
@@ -92,14 +93,15 @@ func (e *encoder) serve(r *reader, v *engine.View, mem bool) result {
 			return res
 		case errors.Is(err, engine.ErrNotInMemory):
 			return needsDisk
+		case errors.Is(err, errRemote):
+			return needsStore
 		case errors.Is(err, engine.ErrStale):
 			if w := r.stream.View(); w != v {
 				v = w
 				continue
 			}
 		}
-		e.reportDamage(r.id, r.offset, err)
-		return e.refuse(r, protocol.RangeDamaged, v)
+		return e.unread(r, v, err)
 	}
 }
 
@@ -167,7 +169,7 @@ func (e *encoder) data(r *reader, v *engine.View, mem bool) ([]byte, base.Offset
 			}
 			if end := r.offset + base.Offset(len(raw)); end < to {
 				to = end
-				if next, err = e.recordAt(v, r.wish, to, mem); err != nil {
+				if next, err = e.recordAt(v, r, to, mem); err != nil {
 					return nil, 0, 0, err
 				}
 			}
@@ -251,21 +253,26 @@ func (e *encoder) find(v *engine.View, r *reader) *frame {
 // record, at that record.
 func (e *encoder) load(v *engine.View, r *reader, most int64, mem bool) (to base.Offset, next uint64, err error) {
 	eng, from := e.engine.Load(), r.offset
+	if !mem && !e.remote {
+		if err := e.checkLocal(v, r, most); err != nil {
+			return 0, 0, err
+		}
+	}
 	to, next = v.Next, v.NextRecord
 	if r.wish.most > 0 && next-r.record > uint64(r.wish.most) {
 		next = r.record + uint64(r.wish.most)
-		if to, err = eng.RecordOffset(context.Background(), v, next, mem); err != nil {
+		if to, err = eng.RecordOffset(r.context(mem), v, next, mem); err != nil {
 			return 0, 0, err
 		}
 	}
 	if to-from > base.Offset(most) {
 		to = from + base.Offset(most)
 		if v.JSON || r.wish.byRecord {
-			if to, err = eng.Fit(context.Background(), v, from, most, mem); err != nil {
+			if to, err = eng.Fit(r.context(mem), v, from, most, mem); err != nil {
 				return 0, 0, err
 			}
 		}
-		if next, err = e.recordAt(v, r.wish, to, mem); err != nil {
+		if next, err = e.recordAt(v, r, to, mem); err != nil {
 			return 0, 0, err
 		}
 	}
@@ -274,9 +281,14 @@ func (e *encoder) load(v *engine.View, r *reader, most int64, mem bool) (to base
 		if err := eng.Read(v, pos, to, int(to-pos), &e.step); err != nil {
 			return 0, 0, err
 		}
-		err := engine.ErrNotInMemory
-		if !mem || e.step.InMemory() {
-			e.raw, err = e.step.Append(context.Background(), e.raw)
+		var err error
+		switch {
+		case mem && !e.step.InMemory():
+			err = engine.ErrNotInMemory
+		case !mem && !e.remote && !isLocal(&e.step):
+			err = errRemote
+		default:
+			e.raw, err = e.step.Append(r.context(mem), e.raw)
 		}
 		e.step.Release()
 		if err != nil {
@@ -287,11 +299,11 @@ func (e *encoder) load(v *engine.View, r *reader, most int64, mem bool) (to base
 }
 
 // recordAt returns the record that an offset lies in, for a read by record.
-func (e *encoder) recordAt(v *engine.View, w wish, at base.Offset, mem bool) (uint64, error) {
-	if !w.byRecord {
+func (e *encoder) recordAt(v *engine.View, r *reader, at base.Offset, mem bool) (uint64, error) {
+	if !r.wish.byRecord {
 		return 0, nil
 	}
-	_, n, err := e.engine.Load().Boundary(context.Background(), v, at, mem)
+	_, n, err := e.engine.Load().Boundary(r.context(mem), v, at, mem)
 	return n, err
 }
 

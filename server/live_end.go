@@ -109,42 +109,42 @@ func (e *encoder) rotate(r *reader, v *engine.View) result {
 	return finished
 }
 
-// diskReaders is how many live readers may read the disk at once, and diskSlice
-// how long one does before the next has its turn.
+// diskReaders is how many live readers may read the disk at once, storeReaders how many
+// the object store, and diskSlice how long one does before the next has its turn.
 const (
-	diskReaders = 8
-	diskSlice   = 10 * time.Millisecond
+	diskReaders  = 8
+	storeReaders = 16
+	diskSlice    = 10 * time.Millisecond
 )
 
-// crew reads the disk for live readers. Its goroutines begin with the first reader
-// that waits and end with the last; the hub waits for them.
+// crew reads for live readers what is not in memory. Its goroutines begin with the first
+// reader that waits and end with the last; the hub waits for them.
 type crew struct {
 	mu      sync.Mutex
 	waiting []*reader
 	active  int
 	most    int
+	remote  bool      // it reads the object store, too, for which it may have to wait long
 	spare   sync.Pool // of *encoder
 }
 
-// serveFromDisk has a reader served by a goroutine that may read the disk, which then sends
-// it back to its loop.
-func (h *hub) serveFromDisk(r *reader) {
-	c := &h.disk
+// serveFrom has a reader served by a goroutine that may wait, which then sends it back to
+// its loop.
+func (h *hub) serveFrom(c *crew, r *reader) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.waiting = append(c.waiting, r)
 	if c.active < c.most {
 		c.active++
-		h.wg.Go(h.readDisk)
+		h.wg.Go(func() { h.readFor(c) })
 	}
 }
 
-// readDisk serves waiting readers until there is none.
-func (h *hub) readDisk() {
-	c := &h.disk
+// readFor serves the readers that wait for a crew until there is none.
+func (h *hub) readFor(c *crew) {
 	e, _ := c.spare.Get().(*encoder)
 	if e == nil {
-		e = &encoder{Server: h.Server}
+		e = &encoder{Server: h.Server, remote: c.remote}
 	}
 	defer c.spare.Put(e)
 	for {

@@ -297,7 +297,10 @@ func (l *loop) settle(r *reader, res result) {
 		l.metrics.stalls.Add(1)
 	case needsDisk:
 		r.busy = true
-		l.serveFromDisk(r)
+		l.serveFrom(&l.disk, r)
+	case needsStore:
+		r.busy = true
+		l.serveFrom(&l.store, r)
 	}
 }
 

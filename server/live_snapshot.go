@@ -1,7 +1,6 @@
 package server
 
 import (
-	"context"
 	"github.com/snakream/snakream/engine/blob"
 	"github.com/snakream/snakream/engine/core"
 	"github.com/snakream/snakream/protocol"
@@ -37,10 +36,17 @@ func (e *encoder) sendSnapshot(r *reader, mem bool) result {
 	}
 	b := r.boot
 	for {
+		if _, _, inFile := b.blob.File(b.pos); !inFile && !e.remote {
+			return needsStore
+		}
 		n := min(b.Size-b.pos, snapshotPiece)
 		var err error
-		if e.raw, err = b.blob.Append(context.Background(), e.raw[:0], b.pos, int(n)); err != nil {
-			e.reportDamage(r.id, b.Offset, err)
+		e.raw, err = b.blob.Append(r.context(mem), e.raw[:0], b.pos, int(n))
+		if err != nil && !b.begun {
+			return e.unread(r, r.stream.View(), err)
+		}
+		if err != nil {
+			e.reportUnread(r.id, b.Offset, err)
 			r.x.Abort() // the client must not take what it has got for the snapshot
 			return finished
 		}

@@ -87,6 +87,8 @@ type metrics struct {
 	stalls   atomic.Uint64 // frames that a socket did not take whole
 	replaced atomic.Uint64 // code points that never came whole
 	damaged  atomic.Uint64 // ranges that could not be read
+
+	unavailable atomic.Uint64 // ranges that the object store did not give
 }
 
 func newMetrics(s *Server) *metrics { return &metrics{server: s} }
@@ -111,6 +113,7 @@ var (
 	descSlow        = describe("slow_consumers_total", "Connections cut because they took nothing for too long.")
 	descReplaced    = describe("live_text_replaced_total", "Unfinished code points sent to event streams as U+FFFD.")
 	descDamaged     = describe("damaged_reads_total", "Reads of a range that is damaged.")
+	descUnavailable = describe("unavailable_reads_total", "Reads that ended because the object store could not be asked.")
 	descConnections = describe("connections", "Open connections.")
 	descAccepted    = describe("connections_accepted_total", "Connections accepted.")
 	descRefused     = describe("connections_refused_total", "Connections closed at once because there were too many.")
@@ -122,7 +125,7 @@ var (
 // Describe sends the descriptions of everything that Collect collects.
 func (m *metrics) Describe(to chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		descRequests, descReaders, descStalls, descSlow, descReplaced, descDamaged, descUploads,
+		descRequests, descReaders, descStalls, descSlow, descReplaced, descDamaged, descUnavailable, descUploads,
 		descConnections, descAccepted, descRefused, descMalformed, descReceived, descSent,
 	} {
 		to <- d
@@ -150,6 +153,7 @@ func (m *metrics) Collect(to chan<- prometheus.Metric) {
 	counter(descStalls, m.stalls.Load())
 	counter(descReplaced, m.replaced.Load())
 	counter(descDamaged, m.damaged.Load())
+	counter(descUnavailable, m.unavailable.Load())
 	gauge(descUploads, m.server.uploads.Load())
 
 	t := m.server.transport.Stats()

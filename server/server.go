@@ -133,7 +133,11 @@ func (s *Server) Ready() error {
 	case phaseDraining:
 		return errors.New("draining")
 	}
-	return s.engine.Load().Err()
+	e := s.engine.Load()
+	if t, ok := e.TierStatus(); ok && t.Fenced {
+		return engine.ErrFenced
+	}
+	return e.Err()
 }
 
 // defaultPollers is one event loop for each two cores: fewer than shards and disk

@@ -19,8 +19,11 @@ const (
 const usage = `Durable, replayable streams over HTTP.
 
 Usage:
-  snakream serve [flags]   run the server
-  snakream version         print the version
+  snakream serve [flags]         run the server
+  snakream restore [flags]       make a data directory of what a lost one has left in its tier
+  snakream tier status [flags]   say what a running server has where
+  snakream doctor [flags]        try whether a tier does what is needed of it
+  snakream version               print the version
 
 «snakream serve --help» lists every setting. Each one is also an environment
 variable (SNAKREAM_ and its name in upper case, with underscores) and a key of the
@@ -40,6 +43,12 @@ func run(args, environ []string, stdout, stderr io.Writer) int {
 	switch args[0] {
 	case "serve":
 		return serve(args[1:], environ, stdout, stderr)
+	case "restore":
+		return restore(args[1:], environ, stdout, stderr)
+	case "tier":
+		return tierCommand(args[1:], stdout, stderr)
+	case "doctor":
+		return doctor(args[1:], environ, stdout, stderr)
 	case "version", "--version":
 		return version(args[1:], stdout, stderr)
 	case "help", "--help", "-h":

@@ -25,7 +25,7 @@ func (c *config) checkMemory() []string {
 		return nil
 	}
 	if sum := c.memoryBound(); sum > have {
-		return []string{fmt.Sprintf("memory: the settings allow %d MiB (memtable-bytes × %d × shards, max-inflight-body-bytes, max-state-bytes, max-connections), but %s is %d MiB",
+		return []string{fmt.Sprintf("memory: the settings allow %d MiB (memtable-bytes × %d × shards, max-inflight-body-bytes, max-state-bytes, cold-cache-bytes, max-connections), but %s is %d MiB",
 			sum>>20, 1+frozenMemtables, from, have>>20)}
 	}
 	return nil
@@ -43,6 +43,7 @@ func (c *config) memoryBound() int64 {
 		shards * ((1+frozenMemtables)*c.Engine.MemtableBytes + batchBuffers),
 		c.Server.MaxInflightBodyBytes,
 		c.Engine.MaxStateBytes,
+		c.coldCache(),
 		int64(c.Server.MaxConnections) * connectionBytes,
 	} {
 		if sum += part; sum < 0 {
@@ -50,6 +51,14 @@ func (c *config) memoryBound() int64 {
 		}
 	}
 	return sum
+}
+
+// coldCache returns what a tier needs of the memory, in bytes.
+func (c *config) coldCache() int64 {
+	if c.Tier.Kind == tierOff {
+		return 0
+	}
+	return c.Engine.ColdCacheBytes
 }
 
 // memoryLimit returns the smaller of the machine's memory and the control group's

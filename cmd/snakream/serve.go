@@ -86,6 +86,9 @@ func (d *daemon) start() error {
 		d.server.Fail(err)
 		d.report(fmt.Errorf("storage failed, nothing more is acknowledged: %w", err))
 	}
+	if d.Engine.Tier, err = d.openTier(context.Background()); err != nil {
+		return err
+	}
 	if d.engine, err = engine.Open(d.DataDir, d.Engine); err != nil {
 		return fmt.Errorf("data directory %s: %w", d.DataDir, err)
 	}
@@ -179,6 +182,8 @@ func exitCode(err error) int {
 	switch {
 	case errors.Is(err, engine.ErrShards):
 		return exitUsage
+	case errors.Is(err, engine.ErrTier), errors.Is(err, engine.ErrNeedsTier):
+		return tierExitCode(err)
 	case errors.As(err, &damage), errors.As(err, &newer), errors.Is(err, engine.ErrForeign),
 		errors.Is(err, engine.ErrIncomplete), errors.Is(err, engine.ErrLocked):
 		return exitData

@@ -21,6 +21,9 @@ type config struct {
 	Drain       time.Duration
 	Server      server.Config
 	Engine      engine.Options
+	Tier        tierConfig
+
+	given map[string]bool // settings that have a value other than by default
 }
 
 // setting is one line of api §8: a flag, an environment variable and a key of the
@@ -40,7 +43,7 @@ func (s *setting) variable() string {
 // table lists every setting of c.
 func table(c *config) []setting {
 	var all []setting
-	for _, part := range [][]setting{process(c), storage(c), limits(c), live(c), answers(c)} {
+	for _, part := range [][]setting{process(c), storage(c), limits(c), live(c), answers(c), tier(c)} {
 		all = append(all, part...)
 	}
 	return all
@@ -120,9 +123,7 @@ func (c *config) validate() []string {
 		faults = append(faults, "listen and admin-listen must differ")
 	}
 	c.derive()
-	if err := c.Engine.Validate(); err != nil {
-		faults = append(faults, strings.Split(err.Error(), "\n")...)
-	}
+	faults = append(faults, c.checkStorage()...)
 	return append(faults, c.checkMemory()...)
 }
 

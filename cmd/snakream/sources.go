@@ -27,10 +27,16 @@ func (f *faults) addf(format string, args ...any) { *f = append(*f, fmt.Sprintf(
 // load reads the settings: flags beat the environment, which beats the file. It
 // reports every fault at once.
 func load(args, environ []string, help io.Writer) (*config, []string, error) {
-	c := new(config)
+	serve := command{usage: "Usage:\n  snakream serve [flags]", check: (*config).validate}
+	return serve.load(args, environ, help)
+}
+
+// load is load for any command that takes the settings.
+func (cmd *command) load(args, environ []string, help io.Writer) (*config, []string, error) {
+	c := &config{given: map[string]bool{}}
 	settings := table(c)
 	var bad faults
-	flags, err := readFlags(settings, args, help, &bad)
+	flags, err := cmd.readFlags(settings, args, help, &bad)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -41,10 +47,21 @@ func load(args, environ []string, help io.Writer) (*config, []string, error) {
 		file = readFile(settings, name, &bad)
 	}
 	for i := range settings {
-		settings[i].apply(flags, env, file, &bad)
+		s, before := &settings[i], len(bad)
+		s.apply(flags, env, file, &bad)
+		if s.name == "tier" && len(bad) > before {
+			c.Tier.Kind = "" // nobody knows which settings belong to it
+		}
+		for _, source := range []map[string]string{flags, env, file} {
+			if _, ok := source[s.name]; ok {
+				c.given[s.name] = true
+			}
+		}
 	}
 	if len(bad) == 0 {
-		bad = c.validate()
+		bad = cmd.check(c)
+	} else {
+		bad = append(bad, c.checkTier()...) // which tells one setting from another by its name alone
 	}
 	return c, bad, nil
 }
@@ -77,17 +94,25 @@ func first(values ...string) string {
 }
 
 // readFlags returns the values of the flags that are on the command line.
-func readFlags(settings []setting, args []string, help io.Writer, bad *faults) (map[string]string, error) {
-	fs := pflag.NewFlagSet("serve", pflag.ContinueOnError)
+func (cmd *command) readFlags(settings []setting, args []string, help io.Writer, bad *faults) (map[string]string, error) {
+	fs := pflag.NewFlagSet("snakream", pflag.ContinueOnError)
 	fs.SortFlags = false
 	fs.SetOutput(io.Discard)
 	fs.Usage = func() {}
 	fs.String("config", "", "TOML file with settings")
 	for _, s := range settings {
-		fs.String(s.name, s.value, s.usage)
+		v := &flagValue{text: s.value, isToggle: s.value == "false"}
+		f := fs.VarPF(v, s.name, "", s.usage)
+		f.Hidden = cmd.shown != nil && !cmd.shown(s.name)
+		if v.isToggle {
+			f.NoOptDefVal = "true"
+		}
+	}
+	if cmd.own != nil {
+		cmd.own(fs)
 	}
 	parseAll(fs, slices.Clone(args), bad, func() {
-		fmt.Fprintf(help, "Usage:\n  snakream serve [flags]\n\nFlags:\n%s", fs.FlagUsages())
+		fmt.Fprintf(help, "%s\n\nFlags:\n%s", cmd.usage, fs.FlagUsages())
 	})
 	if asked, _ := fs.GetBool("help"); asked {
 		return nil, errHelp
@@ -95,6 +120,29 @@ func readFlags(settings []setting, args []string, help io.Writer, bad *faults) (
 	given := map[string]string{}
 	fs.Visit(func(f *pflag.Flag) { given[f.Name] = f.Value.String() })
 	return given, nil
+}
+
+// flagValue is the text of a flag: what it means is for its setting to say, whose faults
+// are told all at once.
+type flagValue struct {
+	text     string
+	isToggle bool
+}
+
+func (v *flagValue) String() string { return v.text }
+
+// Set implements pflag.Value.
+func (v *flagValue) Set(s string) error {
+	v.text = s
+	return nil
+}
+
+// Type implements pflag.Value: it is what the list of flags says.
+func (v *flagValue) Type() string {
+	if v.isToggle {
+		return "bool"
+	}
+	return "string"
 }
 
 // parseAll parses args; a flag that does not exist becomes a fault and does not
@@ -190,8 +238,10 @@ func readFile(settings []setting, name string, bad *faults) map[string]string {
 			given[key] = v
 		case int64:
 			given[key] = strconv.FormatInt(v, 10)
+		case bool:
+			given[key] = strconv.FormatBool(v)
 		default:
-			bad.addf("config file %s: %s must be a string or a whole number", name, key)
+			bad.addf("config file %s: %s must be a string, a whole number, true or false", name, key)
 		}
 	}
 	return given
