@@ -277,6 +277,9 @@ func (s *shard) restoreStream(id base.StreamID, r *rows) error {
 	if err != nil {
 		return err
 	}
+	if state.History > s.settings.History {
+		return s.aheadOf(state.History)
+	}
 	h := core.Restore(id, c, state)
 	for key, row := range r.others {
 		if row.Removed {
@@ -295,6 +298,12 @@ func (s *shard) restoreStream(id base.StreamID, r *rows) error {
 	s.stateBytes += h.Bytes()
 	s.now = max(s.now, state.LastWrite, state.Touched)
 	return nil
+}
+
+// aheadOf says that something was written under a history that the directory has
+// not reached: its identity is not the one that goes with its data.
+func (s *shard) aheadOf(history uint16) error {
+	return fmt.Errorf("written under history %d, but the directory is at %d", history, s.settings.History)
 }
 
 // restoreRow puts one further row back. Of a stream that only its forks keep, the
@@ -317,6 +326,9 @@ func restoreRow(h *core.Head, key, value []byte) error {
 	switch k.Kind {
 	case record.RowProducer:
 		p, err := record.DecodeProducer(value)
+		if err == nil && p.History > h.History {
+			err = fmt.Errorf("a producer wrote under history %d, its stream was written under %d", p.History, h.History)
+		}
 		if err != nil {
 			return err
 		}
@@ -370,6 +382,9 @@ func (s *shard) replayRecord(rec *record.Record, r wal.Record) error {
 	}
 	if err := rec.Decode(record.Type(r.Type), r.Head, r.Body); err != nil {
 		return corrupt(err)
+	}
+	if rec.History > s.settings.History {
+		return corrupt(s.aheadOf(rec.History))
 	}
 	if r.Batch != s.end.Batch {
 		s.walBytes = padded(s.walBytes)

@@ -75,7 +75,7 @@ func (w *World) match(states []*state, v *engine.View) (*state, error) {
 	for _, s := range states {
 		same := v != nil && s.inc != nil && int(v.Next) == s.next && int(v.NextRecord) == s.records &&
 			(s.inc.id == 0 || s.inc.id == v.ID) && v.Closed == s.closed && v.MediaType == s.inc.media &&
-			v.TTL == s.inc.ttl && v.ExpiresAt == s.inc.expiresAt && v.Deleted == s.ended && s.extra.shown(v)
+			v.TTL == s.inc.ttl && v.ExpiresAt == s.inc.expiresAt && v.Deleted == s.ended && s.past.shown(v) && s.extra.shown(v)
 		if same || v == nil && !s.usable() {
 			return s, nil
 		}
@@ -101,6 +101,12 @@ func (m *Moment) Recover(rng *rand.Rand, crash func(*Moment)) (*World, error) {
 	w := newWorld(m.w.cfg, m.FS, rng)
 	w.now, w.n = m.now, rng.IntN(1<<40) // other messages than before
 	w.blobs = m.w.blobs
+	if w.era = m.w.era; w.era < record.MaxHistory && rng.IntN(8) == 0 {
+		w.era++
+		if err := NextHistory(m.FS, Dir); err != nil {
+			return nil, err
+		}
+	}
 	if err := w.open(); err != nil {
 		return nil, err
 	}
@@ -147,7 +153,7 @@ func (m *Moment) check(w *World) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", b.st.name, err)
 		}
-		if s.inc != nil {
+		if s.era = w.era; s.inc != nil {
 			s.inc = m.copyOf(copies, s.inc)
 			s.inc.data, s.inc.ends = s.inc.data[:s.next:s.next], s.inc.ends[:s.records:s.records]
 		}

@@ -21,9 +21,6 @@ import (
 // Dir is where a World keeps its engine.
 const Dir = "data"
 
-// history is the number of a directory that was never restored.
-const history = 1
-
 // Config says what a World is like.
 type Config struct {
 	Options engine.Options // FS, Now, Logger and Fatal are the World's
@@ -58,8 +55,9 @@ type World struct {
 	e   *engine.Engine
 	rng *rand.Rand // the driver's
 	n   int        // messages made so far
+	era uint16     // the history that the directory is at
 
-	blobs *sync.Map // the contents of snapshots by their digest, of all Worlds with this history
+	blobs *sync.Map // the contents of snapshots by their digest, of all Worlds with this past
 
 	mu      sync.Mutex
 	idle    *sync.Cond // pending has become 0
@@ -78,7 +76,7 @@ const start = base.Millis(1_700_000_000_000)
 func New(cfg Config, fs *vfstest.MemFS, rng *rand.Rand) (*World, error) {
 	w := newWorld(cfg, fs, rng)
 	for i := range cfg.Streams {
-		w.streams = append(w.streams, &stream{bucket: "b", name: fmt.Sprint("s", i), states: []*state{{}}})
+		w.streams = append(w.streams, &stream{bucket: "b", name: fmt.Sprint("s", i), states: w.nothing()})
 	}
 	w.addBuckets()
 	if err := w.open(); err != nil {
@@ -88,6 +86,9 @@ func New(cfg Config, fs *vfstest.MemFS, rng *rand.Rand) (*World, error) {
 	return w, nil
 }
 
+// nothing is what a name holds at first.
+func (w *World) nothing() []*state { return []*state{{past: past{era: w.era}}} }
+
 // watch lets crashes happen from now on.
 func (w *World) watch(crash func(*Moment)) {
 	if w.cfg.Crash = crash; crash != nil {
@@ -96,7 +97,7 @@ func (w *World) watch(crash func(*Moment)) {
 }
 
 func newWorld(cfg Config, fs *vfstest.MemFS, rng *rand.Rand) *World {
-	w := &World{cfg: cfg, fs: fs, rng: rng, dice: rand.New(rand.NewPCG(rng.Uint64(), rng.Uint64())), now: start, blobs: new(sync.Map)}
+	w := &World{cfg: cfg, fs: fs, rng: rng, dice: rand.New(rand.NewPCG(rng.Uint64(), rng.Uint64())), now: start, era: 1, blobs: new(sync.Map)}
 	w.idle = sync.NewCond(&w.mu)
 	return w
 }

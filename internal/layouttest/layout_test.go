@@ -35,7 +35,7 @@ engine/core:           index wal/record internal/base internal/invariants !os !n
 engine/memtable:       internal/base internal/invariants !os !net !time
 engine/manifest:       internal/base internal/bin internal/vfs !os !net !time
 engine/blob:           internal/base internal/bin internal/vfs segment !os !net !time
-engine/enginetest:     engine engine/blob engine/core wal/record internal/base internal/vfs/vfstest !net
+engine/enginetest:     engine engine/blob engine/core wal/record internal/base internal/bin internal/vfs internal/vfs/vfstest !net
 engine:                engine/blob engine/core engine/manifest engine/memtable index segment wal wal/record internal/base internal/bin internal/invariants internal/vfs +github.com/google/btree +github.com/prometheus !net
 server/http1:          internal/base !os !net !sync
 server:                engine engine/blob engine/core protocol server/http1 internal/base +github.com/cloudwego +github.com/prometheus +golang.org/x/sys
