@@ -17,7 +17,6 @@ import (
 	"github.com/snakream/snakream/internal/bin"
 	"github.com/snakream/snakream/internal/vfs"
 	"github.com/snakream/snakream/wal"
-	"github.com/snakream/snakream/wal/record"
 )
 
 // The identity of a data directory, file SNAKREAM, little endian:
@@ -89,7 +88,7 @@ func decodeIdentity(path string, b []byte) (identity, error) {
 		Created: base.Millis(binary.LittleEndian.Uint64(b[40:])), History: binary.LittleEndian.Uint16(b[48:]),
 	}
 	copy(id.Node[:], b[24:40])
-	if id.Shards < 1 || id.Shards > maxShards || id.History == 0 || id.History > record.MaxHistory {
+	if id.Shards < 1 || id.Shards > maxShards || id.History == 0 || id.History > 0xfff {
 		return corrupt(12, "impossible number of shards or history")
 	}
 	return id, nil
