@@ -15,8 +15,8 @@ import (
 	"github.com/snakream/snakream/wal/record"
 )
 
-// restored closes the directory and opens it as the restore of itself.
-func (r *rig) restored() {
+// nextHistory closes the directory and opens it as the restore of itself.
+func (r *rig) nextHistory() {
 	r.Helper()
 	r.close()
 	if err := enginetest.NextHistory(r.fs, "data"); err != nil {
@@ -66,7 +66,7 @@ func TestHistory(t *testing.T) {
 			old := r.Incarnation(r.view("written").ID)
 			r.inherited("written", 0, 0)
 
-			r.restored()
+			r.nextHistory()
 			if r.History() != 2 || r.Incarnation(r.view("written").ID) == old {
 				t.Fatalf("history %d, incarnation still %d", r.History(), old)
 			}
@@ -98,7 +98,7 @@ func TestHistory(t *testing.T) {
 			check()
 			r.inherited("flushed", 1, 5)
 
-			r.restored()
+			r.nextHistory()
 			r.inherited("written", 2, 9)
 			r.inherited("idle", 1, 5)
 			r.inherited("new", 2, 0)
@@ -123,7 +123,7 @@ func TestHistoryGoesBack(t *testing.T) {
 		r.create("a")
 		r.append("a", "x")
 		first := identity(r)
-		r.restored()
+		r.nextHistory()
 		r.append("a", "y")
 		if flush {
 			r.create("b")
