@@ -55,6 +55,8 @@ type Options struct {
 	GCGrace           time.Duration // from an object's last reference to its deletion; default 1 h
 	EraseWithinRemote time.Duration // after which deleted bytes are gone from the store; default 24 h
 
+	evictAbove int64 // local bytes: a part of LocalDiskBudget
+
 	Now    func() time.Time // the wall clock; default time.Now
 	Logger *slog.Logger     // default slog.Default
 	// Registerer, when set, gets the engine's metrics.
@@ -117,6 +119,10 @@ func (o Options) withDefaults() Options {
 	}
 	set(&o.TierMinBytes, 8<<20)
 	set(&o.ColdCacheBytes, 64<<20)
+	set(&o.evictAbove, o.LocalDiskBudget/4*3)
+	if o.LocalDiskBudget > 0 { // what a merge makes is local at first
+		o.SegmentMaxBytes = min(o.SegmentMaxBytes, max(o.LocalDiskBudget/8, o.MemtableBytes))
+	}
 	for p, v := range map[*time.Duration]time.Duration{
 		&o.TierFlushInterval: 5 * time.Second, &o.GCGrace: time.Hour, &o.EraseWithinRemote: 24 * time.Hour,
 	} {
@@ -163,7 +169,7 @@ func (o Options) Validate() error {
 	bad(o.MinFreeDisk < 0, "min-free-disk: %d is negative", o.MinFreeDisk)
 	bad(o.MailboxOps < 1, "mailbox: %d is less than 1", o.MailboxOps)
 	bad(o.SnapshotGrace < 0, "snapshot-grace: %v is negative", o.SnapshotGrace)
-	bad(o.TierFlushInterval < 100*time.Millisecond, "tier-flush-interval: %v is less than 100ms", o.TierFlushInterval)
+	bad(o.TierFlushInterval < 10*time.Millisecond, "tier-flush-interval: %v is less than 10ms", o.TierFlushInterval)
 	bad(o.TierMinBytes < 1, "tier-min-bytes: %d is less than 1", o.TierMinBytes)
 	bad(o.TierBandwidth < 0, "tier-bandwidth: %d is negative", o.TierBandwidth)
 	bad(o.LocalDiskBudget != 0 && o.LocalDiskBudget < 2*o.MemtableBytes,

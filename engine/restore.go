@@ -319,7 +319,11 @@ func (r *restore) rows(seg *segment.Segment) error {
 		switch key.Kind {
 		case record.RowState:
 			if old := r.streams[row.Stream]; row.LSN > old.lsn {
-				r.streams[row.Stream] = streamEnd{row.LSN, row.Removed}
+				gone, err := ended(row.Row)
+				if err != nil {
+					return err
+				}
+				r.streams[row.Stream] = streamEnd{row.LSN, gone}
 			}
 		case record.RowSnapshot:
 			k := snapshotKey{row.Stream, key.Offset}

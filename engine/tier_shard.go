@@ -112,7 +112,9 @@ func (s *tierShard) stored(id base.SegmentID, object uint64) (err error) {
 			return // cannot be: it is held
 		}
 		m.Object = object
-		err = k.edit(manifest.Edit{Add: []manifest.Segment{m}})
+		if err = k.edit(manifest.Edit{Add: []manifest.Segment{m}}); err == nil {
+			k.s.reads.Load().segs[id].fresh.Store(0) // the keeper alone changes them
+		}
 	}) {
 		return errQuit
 	}

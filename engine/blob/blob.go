@@ -203,26 +203,31 @@ func (s *Store) sweep(dead map[Digest]bool) error {
 	if err != nil {
 		return err
 	}
+	// What the last run removed may come back after a power cut, unless that is durable
+	// before the journal forgets it.
+	changed := map[string]bool{}
+	for d := range dead {
+		changed[d.String()[:2]] = true
+	}
 	for _, sub := range subs {
 		switch sub {
 		case tmpName, journalName, journalTemp, ledgerName, ledgerTemp:
 			continue
 		}
-		if err := s.sweepDir(sub, dead); err != nil {
+		if err := s.sweepDir(sub, dead, changed[sub]); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (s *Store) sweepDir(sub string, dead map[Digest]bool) error {
+func (s *Store) sweepDir(sub string, dead map[Digest]bool, changed bool) error {
 	dir := filepath.Join(s.dir, sub)
 	files, err := s.fs.List(dir)
 	if errors.Is(err, syscall.ENOTDIR) {
 		s.orphan(dir)
 		return nil
 	}
-	removed := false
 	for _, name := range files {
 		path := filepath.Join(dir, name)
 		d, ok := parseDigest(name)
@@ -233,12 +238,11 @@ func (s *Store) sweepDir(sub string, dead map[Digest]bool) error {
 			err = errors.Join(err, s.found(s.blobs[d]))
 		case dead[d]:
 			err = errors.Join(err, s.fs.Remove(path))
-			removed = true
 		default:
 			s.orphan(path)
 		}
 	}
-	if err == nil && removed {
+	if err == nil && changed {
 		err = s.fs.SyncDir(dir)
 	}
 	return err

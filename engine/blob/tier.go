@@ -177,7 +177,8 @@ func (s *Store) Evict(want int64) (freed int64, err error) {
 		if open != nil {
 			s.closeBlob(open)
 		}
-		// The name may come back after a power cut. Then there is a file as before.
+		// The name may come back after a power cut. Then there is a file as before, until
+		// the blob is removed, which makes sure of that.
 		err = s.fs.Remove(s.path(e.digest))
 		if errors.Is(err, fs.ErrNotExist) {
 			err = nil

@@ -42,7 +42,7 @@ engine/manifest:       internal/base internal/bin internal/vfs !os !net !time
 engine/blob:           internal/base internal/bin internal/vfs segment !os !net !time
 engine/cold:           tiering !os !net
 engine/mirror:         engine/manifest internal/base internal/bin tiering !os !net !sync
-engine/enginetest:     engine engine/blob engine/core wal/record internal/base internal/vfs/vfstest !net
+engine/enginetest:     engine engine/blob engine/core wal/record tiering tiering/tiertest internal/base internal/bin internal/vfs internal/vfs/vfstest !net
 engine:                engine/blob engine/cold engine/core engine/manifest engine/memtable engine/mirror tiering index segment wal wal/record internal/base internal/bin internal/invariants internal/vfs +github.com/google/btree +github.com/prometheus !net
 server/http1:          internal/base !os !net !sync
 server:                engine engine/blob engine/core protocol server/http1 internal/base +github.com/cloudwego +github.com/prometheus +golang.org/x/sys
