@@ -1,9 +1,6 @@
 package engine
 
 import (
-	"cmp"
-	"slices"
-
 	"github.com/snakream/snakream/engine/manifest"
 	"github.com/snakream/snakream/engine/mirror"
 	"github.com/snakream/snakream/internal/base"
@@ -119,16 +116,4 @@ func (s *tierShard) stored(id base.SegmentID, object uint64) (err error) {
 		return errQuit
 	}
 	return err
-}
-
-// byAge returns the live segments, oldest first.
-func (s *tierShard) byAge() []manifest.Segment {
-	all := make([]manifest.Segment, 0, len(s.live))
-	for _, m := range s.live {
-		all = append(all, m)
-	}
-	slices.SortFunc(all, func(a, b manifest.Segment) int {
-		return cmp.Or(cmp.Compare(a.Run, b.Run), cmp.Compare(a.ID, b.ID))
-	})
-	return all
 }
