@@ -39,6 +39,7 @@ const (
 	lockFile        = "LOCK"
 	shardPrefix     = "shard-"
 	blobDir         = "blobs"
+	lostFound       = "lost+found" // a freshly made file system has it, and counts as empty
 	identityMagic   = "SNAKREAM"
 	identityVersion = 1
 	identityBytes   = 64
@@ -113,7 +114,7 @@ func openDirectory(dir string, o *Options) (identity, io.Closer, error) {
 		}
 	}
 	for _, n := range names {
-		if !known && n != lockFile {
+		if !known && n != lockFile && n != lostFound {
 			return identity{}, nil, fmt.Errorf("%s: %w: it holds %s but no file %s", dir, ErrForeign, n, identityFile)
 		}
 	}
@@ -209,7 +210,7 @@ func startOver(dir string, fsys vfs.FS) error {
 		return err
 	}
 	for _, n := range names {
-		if n != identityNew && n != lockFile {
+		if n != identityNew && n != lockFile && n != lostFound {
 			if err := removeAll(fsys, filepath.Join(dir, n)); err != nil {
 				return err
 			}
