@@ -123,8 +123,11 @@ func openDirectory(dir string, o *Options) (identity, io.Closer, error) {
 		return identity{}, nil, fmt.Errorf("%s: %w", dir, err)
 	}
 	id, err := readIdentity(dir, o.FS)
-	if errors.Is(err, fs.ErrNotExist) {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
 		id, err = makeDirectory(dir, o)
+	case err == nil:
+		err = refuseUnfinished(o.FS, dir)
 	}
 	if err == nil && o.Shards != 0 && o.Shards != id.Shards {
 		err = fmt.Errorf("%s: %w: it has %d, %d were asked for", dir, ErrShards, id.Shards, o.Shards)
@@ -136,7 +139,10 @@ func openDirectory(dir string, o *Options) (identity, io.Closer, error) {
 }
 
 func readIdentity(dir string, fsys vfs.FS) (identity, error) {
-	path := filepath.Join(dir, identityFile)
+	return readIdentityFile(filepath.Join(dir, identityFile), fsys)
+}
+
+func readIdentityFile(path string, fsys vfs.FS) (identity, error) {
 	f, err := fsys.Open(path)
 	if err != nil {
 		return identity{}, err

@@ -75,8 +75,17 @@ func (s *Store) closeBlob(b *Blob) {
 }
 
 func (s *Store) load(d Digest, e *entry) (*Blob, error) {
-	path := s.path(d)
-	f, err := s.fs.Open(path)
+	b, err := openFile(s.fs, s.path(d))
+	if err != nil {
+		return nil, err
+	}
+	b.store, b.entry = s, e
+	return b, nil
+}
+
+// openFile opens the file of a blob, which belongs to no store yet.
+func openFile(fsys vfs.FS, path string) (*Blob, error) {
+	f, err := fsys.Open(path)
 	if err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
 			err = &base.CorruptionError{Path: path, Detail: "the blob is missing"}
@@ -95,7 +104,7 @@ func (s *Store) load(d Digest, e *entry) (*Blob, error) {
 	if !ok || seg.Kind() != kindBlob {
 		return nil, errors.Join(&base.CorruptionError{Path: path, Detail: "a segment, but not a blob"}, f.Close())
 	}
-	return &Blob{store: s, entry: e, seg: seg, file: f, pos: st.Extent.Pos, size: int64(st.Extent.End - st.Extent.Start)}, nil
+	return &Blob{seg: seg, file: f, pos: st.Extent.Pos, size: int64(st.Extent.End - st.Extent.Start)}, nil
 }
 
 // Release ends the use of the blob.

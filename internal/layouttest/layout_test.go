@@ -25,6 +25,7 @@ internal/base:         !os !net !sync !time
 internal/bin:          internal/base +github.com/cespare/xxhash/v2 !os !net !sync
 internal/invariants:
 internal/vfs:          internal/base +golang.org/x/sys !net
+internal/vfs/overlay:  internal/vfs !net
 internal/vfs/vfstest:  internal/base internal/vfs !net
 protocol:              internal/base !os !net !sync
 wal/record:            internal/base internal/bin !os !net !sync !time
@@ -35,13 +36,14 @@ engine/core:           index wal/record internal/base internal/invariants !os !n
 engine/memtable:       internal/base internal/invariants !os !net !time
 engine/manifest:       internal/base internal/bin internal/vfs !os !net !time
 engine/blob:           internal/base internal/bin internal/vfs segment !os !net !time
+engine/check:         engine engine/blob engine/manifest segment wal wal/record internal/base internal/vfs internal/vfs/overlay !net
 engine/enginetest:     engine engine/blob engine/core wal/record internal/base internal/vfs/vfstest !net
 engine:                engine/blob engine/core engine/manifest engine/memtable index segment wal wal/record internal/base internal/bin internal/invariants internal/vfs +github.com/google/btree +github.com/prometheus !net
 server/http1:          internal/base !os !net !sync
 server:                engine engine/blob engine/core protocol server/http1 internal/base +github.com/cloudwego +github.com/prometheus +golang.org/x/sys
 bench:
 fuzz:
-cmd/snakream:          engine server wal wal/record segment protocol internal/base internal/vfs +github.com/spf13 +github.com/BurntSushi/toml
+cmd/snakream:          engine engine/check server wal wal/record segment protocol internal/base internal/vfs +github.com/spf13 +github.com/BurntSushi/toml
 `
 
 type pkg struct {
