@@ -71,8 +71,15 @@ func launch(t *testing.T, flags ...string) *process {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return launchIn(t, root, flags...)
+}
+
+// launchIn starts a server on the data directory below root.
+func launchIn(t *testing.T, root string, flags ...string) *process {
+	t.Helper()
+	var err error
 	p := &process{listen: freeAddress(t), admin: freeAddress(t), log: filepath.Join(root, "log")}
-	log, err := os.Create(p.log)
+	log, err := os.OpenFile(p.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		t.Fatal(err)
 	}
