@@ -16,13 +16,14 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"strings"
 	"sync"
 	"syscall"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/snakream/snakream/test/internal/daemontest"
 )
 
 // tracer runs one process. A thread that is about to enter a call, or has just
@@ -114,9 +115,8 @@ func (t *tracer) run(argv []string, log *os.File, started chan<- error) {
 func (t *tracer) start(argv []string, log *os.File) error {
 	p, err := os.StartProcess(argv[0], argv, &os.ProcAttr{
 		Files: []*os.File{nil, log, log},
-		// Settings come from flags alone.
-		Env: slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "SNAKREAM_") }),
-		Sys: &syscall.SysProcAttr{Ptrace: true},
+		Env:   daemontest.Environ(),
+		Sys:   &syscall.SysProcAttr{Ptrace: true},
 	})
 	if err != nil {
 		return err
