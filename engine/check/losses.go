@@ -78,7 +78,7 @@ func (l *losses) logged(i wal.Item) {
 }
 
 // seen notes what is left of a stream.
-func (l *losses) seen(f *engine.Found) {
+func (l *losses) seen(f *engine.Found, blobs map[blob.Digest]bool) {
 	name := f.Bucket + "/" + f.Name
 	asked := l.mayBeDropped(f.ID)
 	for _, t := range l.tails {
@@ -93,6 +93,8 @@ func (l *losses) seen(f *engine.Found) {
 	for _, n := range f.Snapshots {
 		if path, ok := l.blobs[n.Digest]; ok {
 			l.unread = append(l.unread, fmt.Sprintf("%s: its snapshot at offset %d can't be read, since %s is damaged", name, n.Offset, path))
+		} else if !blobs[n.Digest] {
+			l.unread = append(l.unread, fmt.Sprintf("%s: its snapshot at offset %d can't be read, since the blob %v is missing", name, n.Offset, blob.Digest(n.Digest)))
 		}
 	}
 }

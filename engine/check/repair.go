@@ -176,11 +176,18 @@ func (r *repairer) freeName(now time.Time) (string, error) {
 // verdict brings all streams back as a start would, and says what is lost.
 func (r *repairer) verdict() error {
 	var orphans []string
+	there := map[blob.Digest]bool{} // of blobs that snapshots refer to, whether the file exists
 	err := engine.Probe(r.dir, r.options, func(f *engine.Found) {
 		if f.Orphan {
 			orphans = append(orphans, fmt.Sprintf("%s/%s", f.Bucket, f.Name))
 		}
-		r.lost.seen(f)
+		for _, n := range f.Snapshots {
+			if _, asked := there[n.Digest]; !asked {
+				_, err := r.fs.Stat(blob.Path(r.path(blobsName), n.Digest))
+				there[n.Digest] = err == nil
+			}
+		}
+		r.lost.seen(f, there)
 	})
 	switch {
 	case err != nil && corruption(err) == nil:
@@ -193,7 +200,22 @@ func (r *repairer) verdict() error {
 			strings.Join(orphans, ", "))
 	}
 	r.plan.Losses = r.lost.tell()
-	return nil
+	return r.unreferenced(there)
+}
+
+// unreferenced puts blobs into the quarantine that the next start would remove: perhaps
+// only because what referred to them is lost.
+func (r *repairer) unreferenced(refs map[blob.Digest]bool) error {
+	if !r.plan.NewHistory {
+		return nil
+	}
+	var errs []error
+	err := blob.Inspect(r.fs, r.path(blobsName), func(i blob.Item) {
+		if _, ok := refs[i.Digest]; !ok && i.Known() && i.Named && !i.Temp {
+			errs = append(errs, r.quarantine(i.Path, "no snapshot that is left refers to it, so that the next start would remove it"))
+		}
+	})
+	return errors.Join(append(errs, err)...)
 }
 
 // manifest makes a shard's manifest readable.
@@ -269,21 +291,29 @@ func (r *repairer) takeOut(dir string, files []manifest.File, chosen *manifest.F
 			return next, err
 		}
 	}
+	highest, err := r.unnamed(dir, chosen.State)
+	next.ReserveSegments = max(next.ReserveSegments, highest+1)
+	return next, err
+}
+
+// unnamed puts the segments that a manifest does not name into the quarantine. It returns
+// the highest of their numbers.
+func (r *repairer) unnamed(dir string, state manifest.State) (highest base.SegmentID, err error) {
 	names, err := r.fs.List(filepath.Join(dir, "seg"))
 	if err != nil {
-		return next, beyond("%w", err)
+		return 0, beyond("%w", err)
 	}
 	for _, name := range names {
 		id, ok := segmentNumber(name)
-		if _, live := chosen.State.Segments[id]; !ok || live {
+		if _, live := state.Segments[id]; !ok || live {
 			continue
 		}
-		next.ReserveSegments = max(next.ReserveSegments, id+1)
-		if err := r.quarantine(filepath.Join(dir, "seg", name), "the manifest that is left does not name it"); err != nil {
-			return next, err
+		highest = max(highest, id)
+		if err := r.quarantine(filepath.Join(dir, "seg", name), "the manifest does not name it, so that the next start would remove it"); err != nil {
+			return 0, err
 		}
 	}
-	return next, nil
+	return highest, nil
 }
 
 // edit changes a manifest.
@@ -325,6 +355,9 @@ func (r *repairer) segments(n int, dir string) error {
 		}
 		if len(dropped) == 0 {
 			if err := r.keepManifest(dir); err != nil {
+				return err
+			}
+			if _, err := r.unnamed(dir, state); err != nil {
 				return err
 			}
 		}

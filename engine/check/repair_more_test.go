@@ -12,6 +12,7 @@ import (
 
 	"github.com/snakream/snakream/engine"
 	"github.com/snakream/snakream/engine/blob"
+	"github.com/snakream/snakream/engine/core"
 	"github.com/snakream/snakream/internal/bin"
 )
 
@@ -76,6 +77,44 @@ func TestRepairBlob(t *testing.T) {
 	}
 	s.close(e)
 	s.holds(s.want)
+}
+
+// The contents of a snapshot whose publication is lost would go with the next start. They
+// are kept beside the rest of what is lost.
+func TestRepairKeepsBlobsOfLostSnapshots(t *testing.T) {
+	s := newSite(t, 1, 20)
+	e := s.open(8 << 20)
+	w, err := e.Blobs().Create(10)
+	if err == nil {
+		_, err = w.Write([]byte("a snapshot that will be lost"))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := w.Commit()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.do(e, "s1", core.Event{Op: core.OpSnapshot, Retain: true, Snapshot: &core.Snapshot{Digest: d, Size: 28}}, core.Created)
+	for range 3 {
+		s.append(e, "s1", "what comes after it")
+	}
+	s.close(e)
+	path, at := s.find("data/shard-00/wal/*.wal", "<late 15 ")
+	s.flip(path, at)
+	p := s.repair()
+	if told := strings.Join(p.Losses, "\n"); !strings.Contains(told, "b/s1: ") || !strings.Contains(told, "1 changes of its snapshots") {
+		t.Errorf("%s", told)
+	}
+	e = s.open(0)
+	s.close(e)
+	kept := strings.Replace(blob.Path("data/blobs", d), "data", p.Quarantine, 1)
+	if len(s.files()[kept]) == 0 || len(s.files()[blob.Path("data/blobs", d)]) > 0 {
+		t.Errorf("the snapshot is not in %s", kept)
+	}
+	if len(s.files()[blob.Path("data/blobs", s.digest)]) == 0 {
+		t.Error("a snapshot that is left was taken out")
+	}
 }
 
 // dropSite makes a directory of one shard with several segments, in which every stream is
