@@ -39,7 +39,7 @@ func readAll(t testing.TB, e *engine.Engine, name string) []byte {
 			t.Fatal(err)
 		}
 		var err error
-		if all, err = st.Append(all); err != nil {
+		if all, err = st.Append(t.Context(), all); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -206,7 +206,7 @@ func TestPinnedBytesStay(t *testing.T) {
 				if err := r.Read(v, 0, v.Next, 1<<20, &h.step); err != nil {
 					t.Fatal(err)
 				}
-				b, err := h.step.Append(nil)
+				b, err := h.step.Append(t.Context(), nil)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -223,7 +223,7 @@ func TestPinnedBytesStay(t *testing.T) {
 		r.fill([]string{"busy"}, 12) // merges, and memory used again
 		later(time.Hour)
 		for i, h := range all {
-			b, err := h.step.Append(nil)
+			b, err := h.step.Append(t.Context(), nil)
 			if err != nil || string(b) != h.was {
 				t.Errorf("step %d has %.20q instead of %.20q: %v", i, b, h.was, err)
 			}
@@ -325,7 +325,7 @@ func TestAfterClose(t *testing.T) {
 	if err := r.Read(v, 0, 1, 1, &st); !errors.Is(err, engine.ErrClosed) {
 		t.Errorf("a read: %v", err)
 	}
-	if _, _, err := r.Boundary(v, 0, false); !errors.Is(err, engine.ErrClosed) {
+	if _, _, err := r.Boundary(t.Context(), v, 0, false); !errors.Is(err, engine.ErrClosed) {
 		t.Errorf("a boundary: %v", err)
 	}
 	if r.Stats().Segments != 0 {

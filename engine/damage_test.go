@@ -2,6 +2,7 @@ package engine_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -387,7 +388,7 @@ func (r *rig) part(name string, from, to int) (string, error) {
 	for from < to {
 		err := r.Read(v, base.Offset(from), base.Offset(to), 1<<20, &st)
 		if err == nil {
-			all, err = st.Append(all)
+			all, err = st.Append(context.Background(), all)
 		}
 		if err != nil {
 			return "", err

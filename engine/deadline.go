@@ -256,6 +256,11 @@ func (s *shard) armTimer() {
 			at = q
 		}
 	}
+	if s.e.tier != nil && s.walBytes > 0 {
+		if q := s.began + s.e.opts.exposure(); at == 0 || q < at {
+			at = q
+		}
+	}
 	fired := s.fired.Swap(false) // perhaps early: the wall clock may be set back, or slow
 	if at == 0 || !fired && s.now < s.armed && s.armed <= at {
 		return // the timer fires early enough; the turn that it asks for looks again

@@ -1,13 +1,17 @@
 package engine
 
-import "github.com/snakream/snakream/internal/base"
+import (
+	"context"
+
+	"github.com/snakream/snakream/internal/base"
+)
 
 // Ends appends to dst where the messages of [from, to) end, in order, at most that
 // many. from is a boundary; the last end may lie beyond to only if to is none. It may
 // read the disk: not on a poller.
-func (e *Engine) Ends(dst []base.Offset, v *View, from, to base.Offset, most int) ([]base.Offset, error) {
+func (e *Engine) Ends(ctx context.Context, dst []base.Offset, v *View, from, to base.Offset, most int) ([]base.Offset, error) {
 	for at := from; at < to && most > 0; {
-		err := e.atRun(v, at, false, func(b bounds) error {
+		err := e.atRun(ctx, v, at, false, func(b bounds) error {
 			for at < min(b.end, to) && most > 0 {
 				end, err := b.endOf(at)
 				if err != nil {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/snakream/snakream/engine/blob"
+	"github.com/snakream/snakream/engine/cold"
 	"github.com/snakream/snakream/engine/core"
 	"github.com/snakream/snakream/engine/memtable"
 	"github.com/snakream/snakream/internal/base"
@@ -26,7 +27,11 @@ type Engine struct {
 	pool   memtable.Pool
 	types  interner
 
+	cold *cold.Cache // reads the object store; nil without a tier
+	tier *tier
+
 	diskFull atomic.Bool // below the floor: nothing that adds data is taken
+	fenced   atomic.Bool // another node has the tier: no operation is taken
 	err      atomic.Pointer[error]
 	failed   chan struct{}
 	failOnce sync.Once
@@ -71,12 +76,16 @@ func Open(dir string, o Options) (*Engine, error) {
 		e.rings = append(e.rings, make(chan struct{}, 1))
 		e.shards = append(e.shards, newShard(e, n))
 	}
+	e.makeTier()
 	if err := e.recover(); err != nil {
 		return nil, errors.Join(err, e.abandon())
 	}
 	e.recovery = time.Since(begin)
 	e.checkDisk()
 	e.wg.Go(e.watchDisk)
+	if e.tier != nil {
+		e.wg.Go(e.tier.run)
+	}
 	if o.Ring == nil {
 		for _, s := range e.shards {
 			e.wg.Go(func() { e.host(s) })
@@ -179,6 +188,7 @@ func (e *Engine) shutDown() error {
 		s.drain()
 	}
 	close(e.quit)
+	e.tier.stop()
 	for _, s := range e.shards {
 		close(s.jobs)
 	}
@@ -210,6 +220,10 @@ func (s *shard) drain() {
 // abandon closes whatever is open.
 func (e *Engine) abandon() error {
 	var errs []error
+	e.tier.stop()
+	if e.cold != nil {
+		e.cold.Close()
+	}
 	for _, s := range e.shards {
 		errs = append(errs, s.close())
 	}
@@ -269,9 +283,9 @@ func (e *Engine) checkDisk() {
 		e.opts.Logger.Warn("free space unknown", "err", err)
 		return
 	}
-	full := free < uint64(e.opts.MinFreeDisk)
+	full := free < uint64(e.opts.MinFreeDisk) || e.overBudget()
 	if e.diskFull.Swap(full) != full {
-		e.opts.Logger.Warn("free disk space", "full", full, "free", free, "floor", e.opts.MinFreeDisk)
+		e.opts.Logger.Warn("free disk space", "full", full, "free", free, "floor", e.opts.MinFreeDisk, "local", e.localBytes(), "budget", e.opts.LocalDiskBudget)
 		for _, s := range e.shards {
 			s.ring()
 			s.keep.wake()

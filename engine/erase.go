@@ -208,7 +208,7 @@ func (k *keeper) pickWaste() (mergeJob, bool) {
 func (k *keeper) pickDead(want func(base.SegmentID, deadBytes) bool) (mergeJob, bool) {
 	var best manifest.Segment
 	for id, d := range k.dead {
-		if !k.avoid[id] && want(id, d) && (best.ID == 0 || d.since < k.dead[best.ID].since) {
+		if !k.unmergeable(k.state.Segments[id]) && want(id, d) && (best.ID == 0 || d.since < k.dead[best.ID].since) {
 			best = k.state.Segments[id]
 		}
 	}

@@ -1,6 +1,7 @@
 package engine_test
 
 import (
+	"context"
 	"fmt"
 	"log"
 	"os"
@@ -136,14 +137,14 @@ func ExampleEngine_Read() {
 	var step engine.Step
 	defer step.Release()
 	for off := v.First; off < v.Next; off = step.End() {
-		to, err := e.Fit(v, off, 8, false) // whole messages of at most 8 bytes
+		to, err := e.Fit(context.Background(), v, off, 8, false) // whole messages of at most 8 bytes
 		if err != nil {
 			log.Fatal(err)
 		}
 		if err := e.Read(v, off, to, 1<<20, &step); err != nil {
 			log.Fatal(err)
 		}
-		text, err := step.Append(nil)
+		text, err := step.Append(context.Background(), nil)
 		if err != nil {
 			log.Fatal(err)
 		}
@@ -196,7 +197,7 @@ func readText(e *engine.Engine, v *engine.View) (string, error) {
 	for off := v.First; off < v.Next; off = step.End() {
 		err := e.Read(v, off, v.Next, 1<<20, &step)
 		if err == nil {
-			all, err = step.Append(all)
+			all, err = step.Append(context.Background(), all)
 		}
 		if err != nil {
 			return "", err

@@ -44,6 +44,9 @@ func (k *keeper) flushUntilDone(f frozen) bool {
 		case <-k.kick: // there may be space again
 			t.Stop()
 			k.reserveIDs()
+		case f := <-k.asks: // which may make some
+			t.Stop()
+			f()
 		case <-k.quit:
 			t.Stop()
 			return false
@@ -55,8 +58,9 @@ func (k *keeper) flushOnce(f frozen) error {
 	k.countDead()
 	entries := f.gen.table.Entries()
 	var ids []base.SegmentID
+	anyFloored := false
 	for _, kind := range []uint8{kindLasting, kindExpires} {
-		id, err := k.writeGeneration(entries, kind, f.gen.table.Bytes())
+		id, floored, err := k.writeGeneration(entries, kind, f.gen.table.Bytes())
 		if err != nil {
 			k.discard(ids)
 			return err
@@ -64,6 +68,7 @@ func (k *keeper) flushOnce(f frozen) error {
 		if id != 0 {
 			ids = append(ids, id)
 		}
+		anyFloored = anyFloored || floored
 	}
 	if len(ids) > 0 {
 		if err := k.reserveSegments(ids[len(ids)-1]); err != nil {
@@ -79,6 +84,7 @@ func (k *keeper) flushOnce(f frozen) error {
 		k.uninstall(refs)
 		return err
 	}
+	before := k.state.Low.LSN
 	e := manifest.Edit{Low: &f.low}
 	for _, r := range refs {
 		e.Add = append(e.Add, describe(r, 0, uint64(f.low.LSN)))
@@ -89,6 +95,7 @@ func (k *keeper) flushOnce(f frozen) error {
 		return err
 	}
 	for _, r := range refs {
+		k.flushed[r.seg.ID()] = flushedAt{at: time.Now(), after: before}
 		k.index(r)
 	}
 	clone := k.tree.Clone()
@@ -100,6 +107,10 @@ func (k *keeper) flushOnce(f frozen) error {
 		}
 	})
 	k.released(f.low)
+	if anyFloored {
+		k.noteMerge(lineage{outputs: ids, since: k.s.e.published()})
+	}
+	k.s.e.tier.wake()
 	return nil
 }
 
@@ -130,34 +141,35 @@ func (k *keeper) index(r *segmentRef) {
 }
 
 // writeGeneration writes the entries of one kind to a segment under its temporary
-// name, or returns 0 if there are none.
-func (k *keeper) writeGeneration(entries []*memtable.Entry, kind uint8, hint int64) (base.SegmentID, error) {
+// name, or returns 0 if there are none. floored says that bytes were left out because
+// of what came after the generation.
+func (k *keeper) writeGeneration(entries []*memtable.Entry, kind uint8, hint int64) (id base.SegmentID, floored bool, err error) {
 	var w *segment.Writer
-	var id base.SegmentID
 	for _, en := range entries {
 		if en.Kind() != kind || k.forgettable(en) {
 			continue
 		}
 		if w == nil {
-			var err error
 			if w, id, err = k.newSegment(hint, kind); err != nil {
-				return 0, err
+				return 0, false, err
 			}
 		}
 		end, _ := en.End()
-		if err := writeEntry(w, en, en.Dead() || k.floor(en.ID()) >= end); err != nil {
+		unneeded := k.floor(en.ID()) >= end // says a record that may be in no segment yet
+		floored = floored || unneeded && !en.Dead()
+		if err := writeEntry(w, en, en.Dead() || unneeded); err != nil {
 			w.Abort()
-			return 0, err
+			return 0, false, err
 		}
 	}
 	if w == nil {
-		return 0, nil
+		return 0, false, nil
 	}
 	if _, err := w.Finish(); err != nil {
 		w.Abort()
-		return 0, err
+		return 0, false, err
 	}
-	return id, nil
+	return id, floored, nil
 }
 
 // forgettable reports that a stream began and ended within the generation, so that

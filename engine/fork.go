@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"context"
 	"errors"
 	"sync"
 
@@ -63,7 +64,7 @@ func (e *Engine) submitFork(o *Op) error {
 // will be damaged in a moment too, so that must not sound like an overload.
 func (e *Engine) forkRefused(spec *core.ForkSpec, err error) core.Code {
 	switch {
-	case errors.Is(err, ErrOverloaded):
+	case errors.Is(err, ErrOverloaded), errors.Is(err, ErrFenced), errors.Is(err, ErrColdUnavailable):
 		return core.Overloaded
 	case errors.Is(err, ErrClosed):
 		return core.ShuttingDown
@@ -257,7 +258,7 @@ func (e *Engine) resolve(v *View, ev *core.Event) (*record.Fork, core.Code, erro
 	case f.Offset < v.First:
 		return nil, core.SnapshotTrimmed, nil
 	}
-	exact, rec, err := e.Boundary(v, f.Offset, false)
+	exact, rec, err := e.Boundary(context.Background(), v, f.Offset, false)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -284,7 +285,7 @@ func (e *Engine) advance(v *View, off base.Offset, rec, sub uint64) (to base.Off
 		if sub > v.NextRecord-rec {
 			return 0, false, 0, false, nil
 		}
-		off, err = e.RecordOffset(v, rec+sub, false)
+		off, err = e.RecordOffset(context.Background(), v, rec+sub, false)
 		return off, true, rec + sub, err == nil, err
 	}
 	if off == v.Next {
@@ -295,13 +296,13 @@ func (e *Engine) advance(v *View, off base.Offset, rec, sub uint64) (to base.Off
 		return 0, false, 0, false, err
 	}
 	to = off + base.Offset(sub)
-	exact, record, err = e.Boundary(v, to, false)
+	exact, record, err = e.Boundary(context.Background(), v, to, false)
 	return to, exact, record, true, err
 }
 
 // messageEnd returns where the message ends that off lies in.
 func (e *Engine) messageEnd(v *View, off base.Offset) (end base.Offset, err error) {
-	err = e.atRun(v, off, false, func(b bounds) error {
+	err = e.atRun(context.Background(), v, off, false, func(b bounds) error {
 		end, err = b.endOf(off)
 		return err
 	})

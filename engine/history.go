@@ -1,11 +1,14 @@
 package engine
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"path/filepath"
 
+	"github.com/snakream/snakream/engine/mirror"
+	"github.com/snakream/snakream/internal/base"
 	"github.com/snakream/snakream/internal/vfs"
 )
 
@@ -17,7 +20,6 @@ import (
 const (
 	identityRepair     = "SNAKREAM.repair"
 	identityRepairTemp = "SNAKREAM.repair.tmp"
-	maxHistory         = 0xfff
 )
 
 // ErrHistories says that no history number is left: 4095 restores and repairs.
@@ -77,6 +79,49 @@ func BeginRepair(fsys vfs.FS, dir string, newHistory bool) error {
 		return err
 	}
 	return fsys.SyncDir(dir)
+}
+
+// UsesTier returns the object store that the data directory has had for its own, as it
+// was named then; "" if none.
+func UsesTier(fsys vfs.FS, dir string) (string, error) { return readTierFile(fsys, dir) }
+
+// TellMirror gives the mirror in the object store the history number that BeginRepair
+// has prepared, by compare-and-set as a restore does: a start of the repaired directory
+// finds its own there, and no restore takes the same number. It does nothing when there
+// is no new number, or no store, or when an earlier call did it. mirror.ErrTaken says
+// that the store is somebody else's by now.
+func TellMirror(ctx context.Context, fsys vfs.FS, dir string, o Options) error {
+	where, err := UsesTier(fsys, dir)
+	if err != nil || where == "" {
+		return err
+	}
+	id, err := readIdentity(dir, fsys)
+	if err != nil {
+		return err
+	}
+	next, err := readIdentityFile(filepath.Join(dir, identityRepair), fsys)
+	switch {
+	case err != nil || next.History == id.History:
+		return err
+	case o.Tier == nil:
+		return fmt.Errorf("%s: %w: it uses %s", dir, ErrNeedsTier, where)
+	}
+	state, version, err := mirror.Load(ctx, o.Tier)
+	switch {
+	case err != nil:
+		return fmt.Errorf("%w: %s: %w", ErrTier, o.Tier.String(), err)
+	case state.Node != id.Node || state.Seed != id.Seed || state.Created != id.Created ||
+		state.History != id.History && state.History != next.History:
+		return fmt.Errorf("%w: %s: %w: node %x, history %d", ErrTier, o.Tier.String(), mirror.ErrTaken, state.Node, state.History)
+	case state.History == next.History:
+		return nil
+	}
+	by := mirror.Identity{Node: id.Node, Created: id.Created}
+	_, _, err = mirror.TakeOver(ctx, o.Tier, state, version, by, base.Millis(o.withDefaults().Now().UnixMilli()))
+	if err != nil {
+		return fmt.Errorf("%w: %s: %w", ErrTier, o.Tier.String(), err)
+	}
+	return nil
 }
 
 // EndRepair gives the data directory the identity that BeginRepair has prepared, and

@@ -43,6 +43,9 @@ const (
 	identityMagic   = "SNAKREAM"
 	identityVersion = 1
 	identityBytes   = 64
+	maxHistory      = 0xfff // it is 12 bits of an incarnation
+
+	lostAndFound = "lost+found" // what a new file system holds
 )
 
 // shardDir returns the name of a shard's directory.
@@ -89,7 +92,7 @@ func decodeIdentity(path string, b []byte) (identity, error) {
 		Created: base.Millis(binary.LittleEndian.Uint64(b[40:])), History: binary.LittleEndian.Uint16(b[48:]),
 	}
 	copy(id.Node[:], b[24:40])
-	if id.Shards < 1 || id.Shards > maxShards || id.History == 0 || id.History > 0xfff {
+	if id.Shards < 1 || id.Shards > maxShards || id.History == 0 || id.History > maxHistory {
 		return corrupt(12, "impossible number of shards or history")
 	}
 	return id, nil
@@ -180,22 +183,27 @@ func makeDirectory(dir string, o *Options) (identity, error) {
 	if err := blob.Create(o.FS, filepath.Join(dir, blobDir)); err != nil {
 		return id, err
 	}
+	return id, nameDirectory(o.FS, dir, &id)
+}
+
+// nameDirectory makes a directory that is complete a data directory, durably.
+func nameDirectory(fsys vfs.FS, dir string, id *identity) error {
 	tmp := filepath.Join(dir, identityNew)
-	f, err := o.FS.OpenAppend(tmp)
+	f, err := fsys.OpenAppend(tmp)
 	if err != nil {
-		return id, err
+		return err
 	}
 	_, err = f.WriteAt(id.encode(), 0)
 	if err == nil {
 		err = f.Datasync()
 	}
 	if err = errors.Join(err, f.Close()); err != nil {
-		return id, err
+		return err
 	}
-	if err := o.FS.Rename(tmp, filepath.Join(dir, identityFile)); err != nil {
-		return id, err
+	if err := fsys.Rename(tmp, filepath.Join(dir, identityFile)); err != nil {
+		return err
 	}
-	return id, o.FS.SyncDir(dir)
+	return fsys.SyncDir(dir)
 }
 
 // startOver marks the directory as being made and removes what an interrupted

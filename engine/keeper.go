@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -15,6 +16,7 @@ import (
 	"github.com/snakream/snakream/internal/base"
 	"github.com/snakream/snakream/internal/vfs"
 	"github.com/snakream/snakream/segment"
+	"github.com/snakream/snakream/tiering"
 	"github.com/snakream/snakream/wal"
 )
 
@@ -58,6 +60,8 @@ type keeper struct {
 
 	kick   chan struct{} // capacity 1
 	quit   chan struct{}
+	ctx    context.Context // ends with quit: for reads of the object store
+	cancel context.CancelFunc
 	merges chan mergeJob
 	merged chan mergeResult
 	wg     sync.WaitGroup
@@ -74,6 +78,31 @@ type keeper struct {
 	erasing bool                         // whether the last merge was for that
 
 	avoid map[base.SegmentID]bool // damaged: never merged, so that their bytes are kept
+
+	// For the tier, if there is one. The maps are the keeper's.
+	asks      chan func()                  // run between flushes and merges, or while one waits for space
+	merging   map[base.SegmentID]bool      // inputs of the merge that is under way
+	held      map[base.SegmentID]bool      // being uploaded or evicted: not merged meanwhile
+	flushed   map[base.SegmentID]flushedAt // segments of this run of the program
+	lineages  []lineage                    // since the tier asked last
+	coldAfter time.Time                    // evicted segments are not merged before
+}
+
+// flushedAt is when a segment was written, and after which LSN its rows begin, if it
+// was by a flush.
+type flushedAt struct {
+	at    time.Time
+	after base.LSN
+}
+
+// lineage says what a merge made of what. The store may hold the inputs and not yet
+// the outputs.
+type lineage struct {
+	inputs  []manifest.Segment
+	outputs []base.SegmentID
+	// since, unless nil, is how far each shard had come when the merge left out bytes
+	// that nobody needed any more: what said so may be in no segment yet.
+	since []base.LSN
 }
 
 const (
@@ -85,7 +114,10 @@ const (
 
 func (k *keeper) start() {
 	k.kick, k.quit = make(chan struct{}, 1), make(chan struct{})
+	k.ctx, k.cancel = context.WithCancel(context.Background())
 	k.merges, k.merged = make(chan mergeJob), make(chan mergeResult)
+	k.asks = make(chan func())
+	k.held, k.flushed = map[base.SegmentID]bool{}, map[base.SegmentID]flushedAt{}
 	k.wg.Go(k.run)
 	k.wg.Go(k.merger)
 }
@@ -94,6 +126,7 @@ func (k *keeper) start() {
 // has what it would have written.
 func (k *keeper) stop() {
 	close(k.quit)
+	k.cancel()
 	k.wg.Wait()
 }
 
@@ -129,6 +162,19 @@ func (k *keeper) lowOnIDs() {
 	k.wake()
 }
 
+// do runs f on the keeper's goroutine and waits for it. It is false when the keeper
+// ends before.
+func (k *keeper) do(f func()) bool {
+	done := make(chan struct{})
+	select {
+	case k.asks <- func() { f(); close(done) }:
+		<-done
+		return true
+	case <-k.quit:
+		return false
+	}
+}
+
 func (k *keeper) next() (f frozen, ok bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -148,6 +194,8 @@ func (k *keeper) run() {
 		case <-k.kick:
 		case r := <-k.merged:
 			k.finishMerge(r)
+		case f := <-k.asks:
+			f()
 		case <-tick.C:
 		case <-k.quit:
 			return
@@ -239,6 +287,11 @@ func (s *shard) segPath(id base.SegmentID) string {
 	return s.path("seg", fmt.Sprintf("%010d.seg", uint64(id)))
 }
 
+// tailPath is where the tail of an evicted segment is.
+func (s *shard) tailPath(id base.SegmentID) string {
+	return s.path("seg", fmt.Sprintf("%010d.tail", uint64(id)))
+}
+
 func (s *shard) tmpPath(id base.SegmentID) string {
 	return s.path("tmp", fmt.Sprintf("%010d.seg", uint64(id)))
 }
@@ -268,7 +321,7 @@ func (k *keeper) install(ids []base.SegmentID) (refs []*segmentRef, err error) {
 		}
 	}
 	for _, id := range ids {
-		r, err := k.s.openSegment(id)
+		r, err := k.s.openSegment(manifest.Segment{ID: id})
 		if err != nil {
 			return refs, err
 		}
@@ -287,23 +340,36 @@ func (k *keeper) uninstall(refs []*segmentRef) {
 	}
 }
 
-func (s *shard) openSegment(id base.SegmentID) (*segmentRef, error) {
-	path := s.segPath(id)
+// openSegment opens a segment as the manifest describes it.
+func (s *shard) openSegment(m manifest.Segment) (*segmentRef, error) {
+	path := s.segPath(m.ID)
+	if m.Evicted {
+		path = s.tailPath(m.ID)
+	}
 	f, err := s.e.opts.FS.Open(path)
 	if err != nil {
 		return nil, err
 	}
+	seg, err := s.openFile(f, path, m)
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	r := &segmentRef{seg: seg, file: f, path: path, fs: s.e.opts.FS, evicted: m.Evicted, report: func(err error) {
+		s.e.opts.Logger.Warn("segment", "err", err)
+	}}
+	r.used.Store(int64(s.e.now()))
+	return r, nil
+}
+
+func (s *shard) openFile(f vfs.File, path string, m manifest.Segment) (*segment.Segment, error) {
+	if m.Evicted {
+		return segment.OpenTail(f, s.e.object(tiering.SegmentKey(s.n, m.ID, m.Object), m.Size), path, m.ID)
+	}
 	src, err := segment.FileSource(f)
 	if err != nil {
-		return nil, errors.Join(err, f.Close())
+		return nil, err
 	}
-	seg, err := segment.Open(src, path, id)
-	if err != nil {
-		return nil, errors.Join(err, f.Close())
-	}
-	return &segmentRef{seg: seg, file: f, path: path, fs: s.e.opts.FS, report: func(err error) {
-		s.e.opts.Logger.Warn("segment", "err", err)
-	}}, nil
+	return segment.Open(src, path, m.ID)
 }
 
 // describe returns what the manifest says about an open segment.

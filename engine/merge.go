@@ -9,9 +9,11 @@ import (
 	"sort"
 	"time"
 
+	"github.com/snakream/snakream/engine/cold"
 	"github.com/snakream/snakream/engine/manifest"
 	"github.com/snakream/snakream/internal/base"
 	"github.com/snakream/snakream/segment"
+	"github.com/snakream/snakream/tiering"
 	"github.com/snakream/snakream/wal/record"
 )
 
@@ -21,6 +23,10 @@ import (
 // the next. So a stream has at most mergeWidth-1 runs a level, and the index stays
 // O(streams × levels).
 const mergeWidth = 4
+
+// coldRetry is how long segments that are only in the object store are left alone after
+// it could not be read.
+const coldRetry = 10 * time.Second
 
 // mergeJob says what the merger does: inputs, oldest first, to one run.
 type mergeJob struct {
@@ -35,6 +41,7 @@ type mergeResult struct {
 	mergeJob
 	ids     []base.SegmentID
 	buried  []base.StreamID // whose last trace the merge dropped
+	floored bool            // bytes were left out that nobody needs any more
 	err     error
 	damaged base.SegmentID // the input that made it fail, if one did
 	took    time.Duration
@@ -53,7 +60,10 @@ func (k *keeper) proposeMerge() {
 	}
 	select {
 	case k.merges <- job:
-		k.busy = true
+		k.busy, k.merging = true, map[base.SegmentID]bool{}
+		for _, ref := range job.inputs {
+			k.merging[ref.seg.ID()] = true
+		}
 	case <-k.quit:
 		releaseAll(job.inputs, job.others)
 	}
@@ -111,7 +121,7 @@ func (k *keeper) pickGroup() (mergeJob, bool) {
 		runs := k.runsOf(kind)
 		for i := len(runs) - mergeWidth; i >= 0; i-- {
 			group := runs[i : i+mergeWidth]
-			if group[0].level == group[mergeWidth-1].level && !k.damaged(group) {
+			if group[0].level == group[mergeWidth-1].level && !k.untouchable(group) {
 				return k.job(kind, group, group[0].level+1), true
 			}
 		}
@@ -119,15 +129,16 @@ func (k *keeper) pickGroup() (mergeJob, bool) {
 	return mergeJob{}, false
 }
 
-func (k *keeper) damaged(group []run) bool {
-	for _, r := range group {
-		for _, m := range r.segs {
-			if k.avoid[m.ID] {
-				return true
-			}
-		}
-	}
-	return false
+func (k *keeper) untouchable(group []run) bool {
+	return slices.ContainsFunc(group, func(r run) bool {
+		return slices.ContainsFunc(r.segs, func(m manifest.Segment) bool { return k.unmergeable(m) })
+	})
+}
+
+// unmergeable reports that a segment is damaged, on its way to the object store, or
+// only there while that can't be reached.
+func (k *keeper) unmergeable(m manifest.Segment) bool {
+	return k.avoid[m.ID] || k.held[m.ID] || m.Evicted && time.Now().Before(k.coldAfter)
 }
 
 // job pins the segments that a merge reads.
@@ -162,7 +173,7 @@ func releaseAll(lists ...[]*segmentRef) {
 
 // finishMerge replaces the inputs of a merge by its output.
 func (k *keeper) finishMerge(r mergeResult) {
-	k.busy = false
+	k.busy, k.merging = false, nil
 	defer releaseAll(r.inputs, r.others)
 	err := r.err
 	if err != nil {
@@ -187,7 +198,10 @@ func (k *keeper) mergeFailed(r mergeResult, err error) {
 		return
 	}
 	k.s.stats.mergeFailures.Add(1)
-	if r.damaged != 0 {
+	if errors.Is(err, cold.ErrUnavailable) || errors.Is(err, tiering.ErrNotFound) || errors.Is(err, tiering.ErrShort) {
+		k.coldAfter = time.Now().Add(coldRetry) // the others can be merged meanwhile
+		time.AfterFunc(coldRetry, k.wake)
+	} else if r.damaged != 0 {
 		k.avoid[r.damaged] = true
 		k.s.e.stats.damaged.Add(1)
 	} else {
@@ -213,15 +227,22 @@ func (k *keeper) replace(r mergeResult) error {
 	for _, ref := range refs {
 		e.Add = append(e.Add, describe(ref, r.level, r.run))
 	}
+	l := lineage{outputs: r.ids}
 	for _, ref := range r.inputs {
 		e.Remove = append(e.Remove, ref.seg.ID())
+		l.inputs = append(l.inputs, k.state.Segments[ref.seg.ID()])
+	}
+	if r.floored {
+		l.since = k.s.e.published()
 	}
 	if err := k.edit(e); err != nil {
 		k.uninstall(refs)
 		return err
 	}
+	k.noteMerge(l)
 	for _, ref := range r.inputs {
 		delete(k.dead, ref.seg.ID())
+		delete(k.flushed, ref.seg.ID())
 		for st := range ref.seg.Streams() {
 			if x := st.Extent; x.End > x.Start {
 				k.tree.Remove(x)
@@ -229,6 +250,7 @@ func (k *keeper) replace(r mergeResult) error {
 		}
 	}
 	for _, ref := range refs {
+		k.flushed[ref.seg.ID()] = flushedAt{at: time.Now()}
 		k.index(ref)
 	}
 	clone := k.tree.Clone()
@@ -243,6 +265,15 @@ func (k *keeper) replace(r mergeResult) error {
 		}
 	})
 	return nil
+}
+
+// noteMerge keeps what the tier has to know of a merge.
+func (k *keeper) noteMerge(l lineage) {
+	if k.s.e.tier == nil {
+		return
+	}
+	k.lineages = append(k.lineages, l)
+	k.s.e.tier.wake()
 }
 
 // merger carries out merges, one at a time, until merges is closed.
@@ -353,6 +384,7 @@ func (m *merge) stream(id base.StreamID, parts []part) error {
 		return err
 	}
 	if floor := m.k.floor(id); tomb || floor == allBytes {
+		m.floored = m.floored || !tomb
 		err = m.w.Begin(id, 0, 0)
 	} else {
 		err = m.bytes(id, parts, floor)
@@ -422,6 +454,7 @@ func (m *merge) room() error {
 
 // bytes copies a stream's bytes and message ends from all parts that have some.
 func (m *merge) bytes(id base.StreamID, parts []part, floor base.Offset) error {
+	m.floored = m.floored || floor > 0
 	parts = slices.DeleteFunc(slices.Clone(parts), func(p part) bool {
 		x := p.st.Extent
 		return x.End == x.Start || x.End <= floor
@@ -457,7 +490,7 @@ func (m *merge) cut(p part, floor base.Offset) (base.Offset, uint64, error) {
 	if floor <= x.Start {
 		return x.Start, x.FirstRecord, nil
 	}
-	b, err := p.ref.seg.Boundaries(p.st)
+	b, err := p.ref.seg.Boundaries(m.k.ctx, p.st)
 	if err != nil {
 		m.blame(p.ref, err)
 		return 0, 0, err
@@ -481,7 +514,7 @@ func (m *merge) part(p part, from base.Offset) error {
 		}
 		n := min(int(x.End-off), maxStep)
 		var err error
-		if m.buf, err = p.ref.seg.AppendPayload(m.buf[:0], x.Pos+int64(off-x.Start), n); err != nil {
+		if m.buf, err = p.ref.seg.AppendPayload(m.k.ctx, m.buf[:0], x.Pos+int64(off-x.Start), n); err != nil {
 			m.blame(p.ref, err)
 			return err
 		}
@@ -490,7 +523,7 @@ func (m *merge) part(p part, from base.Offset) error {
 		}
 		off += base.Offset(n)
 	}
-	b, err := p.ref.seg.Boundaries(p.st)
+	b, err := p.ref.seg.Boundaries(m.k.ctx, p.st)
 	if err != nil {
 		m.blame(p.ref, err)
 		return err

@@ -81,11 +81,14 @@ func (e *Engine) check(o *Op) error {
 }
 
 // Submit hands an operation to its shard. When it returns an error the operation
-// has not been taken: ErrOverloaded, ErrClosed, ErrFailed or ErrInvalid. It does not
-// block.
+// has not been taken: ErrOverloaded, ErrClosed, ErrFailed, ErrFenced or ErrInvalid. It
+// does not block.
 func (e *Engine) Submit(o *Op) error {
 	if err := e.Err(); err != nil {
 		return ErrFailed
+	}
+	if e.fenced.Load() {
+		return ErrFenced
 	}
 	if err := e.check(o); err != nil {
 		return err

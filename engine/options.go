@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/snakream/snakream/internal/vfs"
+	"github.com/snakream/snakream/tiering"
 	"github.com/snakream/snakream/wal"
 )
 
@@ -42,6 +43,18 @@ type Options struct {
 
 	SnapshotGrace time.Duration // for which a replaced snapshot stays readable; default 5 min
 
+	// Tier, when set, is the object store that old data is moved to. Its prefix belongs
+	// to this data directory alone. The fields up to EraseWithinRemote mean nothing
+	// without it.
+	Tier              tiering.Store
+	TierFlushInterval time.Duration // for which data may be on the local disk alone, before it goes; default 5 s
+	TierMinBytes      int64         // a segment of this size goes at once; default 8 MiB
+	TierBandwidth     int64         // of puts, in bytes a second; 0: no limit
+	LocalDiskBudget   int64         // of segments and snapshots on the local disk, in bytes; 0: no limit
+	ColdCacheBytes    int64         // memory for what is read from the store; default 64 MiB
+	GCGrace           time.Duration // from an object's last reference to its deletion; default 1 h
+	EraseWithinRemote time.Duration // after which deleted bytes are gone from the store; default 24 h
+
 	Now    func() time.Time // the wall clock; default time.Now
 	Logger *slog.Logger     // default slog.Default
 	// Registerer, when set, gets the engine's metrics.
@@ -68,6 +81,9 @@ const (
 	maxWALFileBytes = 2 << 30
 	maxMemtable     = 1 << 30 // with one more batch: run positions in a memtable are 32 bits
 	maxShards       = 64
+
+	eraseMargin    = 10 * time.Minute // for an object to leave the mirror and the store
+	maxObjectBytes = 4 << 30          // S3 takes 5 GiB in one put
 )
 
 // withDefaults returns a copy in which every field has a value.
@@ -98,6 +114,15 @@ func (o Options) withDefaults() Options {
 	}
 	if o.EraseWithin == 0 {
 		o.EraseWithin = time.Hour
+	}
+	set(&o.TierMinBytes, 8<<20)
+	set(&o.ColdCacheBytes, 64<<20)
+	for p, v := range map[*time.Duration]time.Duration{
+		&o.TierFlushInterval: 5 * time.Second, &o.GCGrace: time.Hour, &o.EraseWithinRemote: 24 * time.Hour,
+	} {
+		if *p == 0 {
+			*p = v
+		}
 	}
 	if o.SnapshotGrace == 0 {
 		o.SnapshotGrace = 5 * time.Minute
@@ -138,6 +163,16 @@ func (o Options) Validate() error {
 	bad(o.MinFreeDisk < 0, "min-free-disk: %d is negative", o.MinFreeDisk)
 	bad(o.MailboxOps < 1, "mailbox: %d is less than 1", o.MailboxOps)
 	bad(o.SnapshotGrace < 0, "snapshot-grace: %v is negative", o.SnapshotGrace)
+	bad(o.TierFlushInterval < 100*time.Millisecond, "tier-flush-interval: %v is less than 100ms", o.TierFlushInterval)
+	bad(o.TierMinBytes < 1, "tier-min-bytes: %d is less than 1", o.TierMinBytes)
+	bad(o.TierBandwidth < 0, "tier-bandwidth: %d is negative", o.TierBandwidth)
+	bad(o.LocalDiskBudget != 0 && o.LocalDiskBudget < 2*o.MemtableBytes,
+		"local-disk-budget: %d is less than two of memtable-bytes, %d", o.LocalDiskBudget, 2*o.MemtableBytes)
+	bad(o.ColdCacheBytes < 1<<20, "cold-cache-bytes: %d is less than %d", o.ColdCacheBytes, 1<<20)
+	bad(o.GCGrace < 0, "gc-grace: %v is negative", o.GCGrace)
+	bad(o.Tier != nil && o.GCGrace+eraseMargin >= o.EraseWithinRemote,
+		"erase-within-remote: %v is not more than gc-grace, %v, and %v", o.EraseWithinRemote, o.GCGrace, eraseMargin)
+	bad(o.Tier != nil && o.SegmentMaxBytes > maxObjectBytes, "segment-max-bytes: %d is more than an object store takes at once, %d", o.SegmentMaxBytes, int64(maxObjectBytes))
 	bad(o.EraseWithin < time.Second, "erase-within: %v is less than 1s", o.EraseWithin)
 	return errors.Join(errs...)
 }

@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/snakream/snakream/engine/blob"
+	"github.com/snakream/snakream/engine/cold"
 	"github.com/snakream/snakream/internal/base"
 	"github.com/snakream/snakream/wal"
 	"github.com/snakream/snakream/wal/record"
@@ -45,6 +46,10 @@ func Probe(dir string, o Options, visit func(*Found)) error {
 	}
 	e := &Engine{opts: o.withDefaults(), dir: dir, failed: make(chan struct{}), quit: make(chan struct{})}
 	e.opts.Ring = func(int) {}
+	if e.opts.Tier != nil { // of which nothing is read: the tails of evicted segments are here
+		e.cold = cold.New(e.opts.Tier, cold.Options{Bytes: e.opts.ColdCacheBytes, Logger: e.opts.Logger})
+		defer e.cold.Close()
+	}
 	e.stats.init()
 	var err error
 	if e.id, err = readIdentity(dir, e.opts.FS); err != nil {

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"context"
 	"errors"
 	"fmt"
 
@@ -18,6 +19,7 @@ const maxStep = 1 << 20
 type Step struct {
 	rs         *readState
 	start, end base.Offset
+	now        base.Millis
 	pieces     []Piece
 	slices     [][]byte
 }
@@ -36,30 +38,31 @@ func (p *Piece) Len() int { return p.size }
 
 // Verify checks the blocks that the piece touches and that nobody has checked yet;
 // it may read the disk. The error is a *base.CorruptionError when they are damaged.
-func (p *Piece) Verify() error {
+func (p *Piece) Verify(ctx context.Context) error {
 	if p.ref == nil {
 		return nil
 	}
-	return p.ref.seg.Verify(p.pos, int64(p.size))
+	return p.ref.seg.Verify(ctx, p.pos, int64(p.size))
 }
 
 // File returns the file, the position and the length for sendfile. ok is false for
-// memory and where the file has no descriptor. Verify first.
+// memory, for what is only in the object store, and where the file has no descriptor.
+// Verify first.
 func (p *Piece) File() (fd uintptr, pos, n int64, ok bool) {
-	if p.ref == nil {
+	if p.ref == nil || p.ref.evicted {
 		return 0, 0, 0, false
 	}
 	fd, ok = p.ref.file.Fd()
 	return fd, p.ref.seg.FilePos(p.pos), int64(p.size), ok
 }
 
-// Append appends the piece's bytes to dst, verified; it reads the disk unless the
-// piece is in memory.
-func (p *Piece) Append(dst []byte) ([]byte, error) {
+// Append appends the piece's bytes to dst, verified; unless the piece is in memory it
+// reads the disk, or the object store until ctx ends.
+func (p *Piece) Append(ctx context.Context, dst []byte) ([]byte, error) {
 	if p.ref == nil {
 		return append(dst, p.Mem...), nil
 	}
-	return p.ref.seg.AppendPayload(dst, p.pos, p.size)
+	return p.ref.seg.AppendPayload(ctx, dst, p.pos, p.size)
 }
 
 // Start and End return the range [Start, End) of the step.
@@ -81,11 +84,11 @@ func (st *Step) InMemory() bool {
 	return true
 }
 
-// Append appends all bytes of the step to dst, verified.
-func (st *Step) Append(dst []byte) ([]byte, error) {
+// Append appends all bytes of the step to dst, verified, as Piece.Append does.
+func (st *Step) Append(ctx context.Context, dst []byte) ([]byte, error) {
 	var err error
 	for i := range st.pieces {
-		if dst, err = st.pieces[i].Append(dst); err != nil {
+		if dst, err = st.pieces[i].Append(ctx, dst); err != nil {
 			return dst, err
 		}
 	}
@@ -111,7 +114,7 @@ func (st *Step) Release() {
 // *base.CorruptionError that the bytes are missing though nothing explains it.
 func (e *Engine) Read(v *View, from, to base.Offset, maxBytes int, st *Step) error {
 	st.Release()
-	st.start, st.end = from, from
+	st.start, st.end, st.now = from, from, e.now()
 	to = min(to, v.Next, from+base.Offset(min(maxBytes, maxStep)))
 	if from < v.First {
 		return ErrStale
@@ -192,6 +195,9 @@ func (st *Step) plan(id base.StreamID, pos, to base.Offset) (base.Offset, error)
 	if ref == nil {
 		return 0, fmt.Errorf("segment %d is not open", x.Segment)
 	}
+	if now := int64(st.now); ref.used.Load() < now {
+		ref.used.Store(now)
+	}
 	upto = min(x.End, to)
 	st.pieces = append(st.pieces, Piece{ref: ref, pos: x.Pos + int64(pos-x.Start), size: int(upto - pos)})
 	return upto, nil
@@ -225,11 +231,11 @@ func (rs *readState) run(id base.StreamID, pos base.Offset) (*memtable.Run, base
 // Boundary tells of the message that off lies in: its ordinal, and whether it begins
 // there. The tail counts as the beginning of the next message. With mem, it answers
 // from memory or with ErrNotInMemory.
-func (e *Engine) Boundary(v *View, off base.Offset, mem bool) (exact bool, record uint64, err error) {
+func (e *Engine) Boundary(ctx context.Context, v *View, off base.Offset, mem bool) (exact bool, record uint64, err error) {
 	if off >= v.Next {
 		return off == v.Next, v.NextRecord, nil
 	}
-	err = e.atRun(v, off, mem, func(b bounds) error {
+	err = e.atRun(ctx, v, off, mem, func(b bounds) error {
 		record, exact, err = b.locate(off)
 		return err
 	})
@@ -238,7 +244,7 @@ func (e *Engine) Boundary(v *View, off base.Offset, mem bool) (exact bool, recor
 
 // Fit returns the largest end of a message in (from, from+maxBytes], or the end of
 // the first message when that is longer; v.Next at most. from is a boundary.
-func (e *Engine) Fit(v *View, from base.Offset, maxBytes int64, mem bool) (base.Offset, error) {
+func (e *Engine) Fit(ctx context.Context, v *View, from base.Offset, maxBytes int64, mem bool) (base.Offset, error) {
 	limit := v.Next
 	if maxBytes < int64(v.Next-from) {
 		limit = from + base.Offset(maxBytes)
@@ -248,7 +254,7 @@ func (e *Engine) Fit(v *View, from base.Offset, maxBytes int64, mem bool) (base.
 	at := from
 	for at < limit {
 		next := at
-		err := e.atRun(v, at, mem, func(b bounds) error {
+		err := e.atRun(ctx, v, at, mem, func(b bounds) error {
 			end := b.end
 			if limit < end {
 				var err error
@@ -285,7 +291,7 @@ type bounds struct {
 }
 
 // atRun calls f with the message ends of the run that holds off.
-func (e *Engine) atRun(v *View, off base.Offset, mem bool, f func(bounds) error) error {
+func (e *Engine) atRun(ctx context.Context, v *View, off base.Offset, mem bool, f func(bounds) error) error {
 	if off < v.First {
 		return ErrStale
 	}
@@ -305,7 +311,7 @@ func (e *Engine) atRun(v *View, off base.Offset, mem bool, f func(bounds) error)
 	if !ok {
 		return e.hole(v, id, off, errHole)
 	}
-	b, err := rs.segmentBounds(x, end)
+	b, err := rs.segmentBounds(ctx, x, end)
 	if err != nil {
 		return err
 	}
@@ -340,7 +346,7 @@ func memoryBounds(rs *readState, r *memtable.Run, id base.StreamID, end base.Off
 }
 
 // segmentBounds wraps a run in a segment.
-func (rs *readState) segmentBounds(x base.Extent, end base.Offset) (bounds, error) {
+func (rs *readState) segmentBounds(ctx context.Context, x base.Extent, end base.Offset) (bounds, error) {
 	ref := rs.segs[x.Segment]
 	if ref == nil {
 		return bounds{}, fmt.Errorf("segment %d is not open", x.Segment)
@@ -349,7 +355,7 @@ func (rs *readState) segmentBounds(x base.Extent, end base.Offset) (bounds, erro
 	if !ok {
 		return bounds{}, &base.CorruptionError{Path: ref.path, Detail: fmt.Sprintf("stream %d is in the index but not in the footer", x.Stream)}
 	}
-	c, err := ref.seg.Boundaries(st)
+	c, err := ref.seg.Boundaries(ctx, st)
 	if err != nil {
 		return bounds{}, err
 	}

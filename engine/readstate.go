@@ -35,7 +35,9 @@ type segmentRef struct {
 	file    vfs.File
 	path    string
 	fs      vfs.FS
-	dropped atomic.Bool // merged away: the file goes with the last reader
+	evicted bool         // file is only the tail
+	used    atomic.Int64 // when it was planned to be read last, in ms
+	dropped atomic.Bool  // merged away or evicted: the file goes with the last reader
 	report  func(error)
 }
 

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"sync"
 
 	"github.com/snakream/snakream/engine/blob"
@@ -44,6 +46,14 @@ func (e *Engine) recover() error {
 	}
 	if err := e.openBlobs(); err != nil {
 		return err
+	}
+	for _, s := range e.shards {
+		s.durable.Store(uint64(s.end.LSN))
+	}
+	if e.tier != nil {
+		if err := e.tier.open(); err != nil {
+			return err
+		}
 	}
 	var loose []upkeep
 	inherited := e.inherited()
@@ -138,8 +148,11 @@ func (s *shard) load() error {
 // openSegments opens what the manifest names.
 func (s *shard) openSegments() ([]*segmentRef, error) {
 	var refs []*segmentRef
-	for id := range s.keep.state.Segments {
-		r, err := s.openSegment(id)
+	for id, m := range s.keep.state.Segments {
+		if m.Evicted && s.e.cold == nil {
+			return nil, fmt.Errorf("%s: %w: segment %d", s.path(), ErrNeedsTier, id)
+		}
+		r, err := s.openSegment(m)
 		if errors.Is(err, fs.ErrNotExist) {
 			err = &base.CorruptionError{Path: s.segPath(id), Detail: "the manifest names it, and it is missing"}
 		}
@@ -168,12 +181,11 @@ func (s *shard) takeOver() (err error) {
 		return err
 	}
 	for _, n := range names {
-		var id base.SegmentID
-		_, err := fmt.Sscanf(n, "%d.seg", (*uint64)(&id))
-		if _, live := s.keep.state.Segments[id]; err == nil && live {
+		id, tail, ok := parseSegName(n)
+		if m, live := s.keep.state.Segments[id]; ok && live && m.Evicted == tail {
 			continue
 		}
-		if err != nil || id >= s.keep.state.NextSegment {
+		if !ok || id >= s.keep.state.NextSegment {
 			s.e.opts.Logger.Warn("a file that no reservation accounts for is left alone", "path", s.path("seg", n))
 			continue
 		}
@@ -182,6 +194,13 @@ func (s *shard) takeOver() (err error) {
 		}
 	}
 	return removeContents(s, s.path("tmp"))
+}
+
+// parseSegName reads what segPath and tailPath write.
+func parseSegName(name string) (id base.SegmentID, tail, ok bool) {
+	digits, ext, _ := strings.Cut(name, ".")
+	n, err := strconv.ParseUint(digits, 10, 64)
+	return base.SegmentID(n), ext == "tail", err == nil && (ext == "seg" || ext == "tail")
 }
 
 func removeContents(s *shard, dir string) error {
@@ -465,7 +484,8 @@ func extend(of *ancestor, f *record.Fork) *ancestor {
 }
 
 // looseEnds appends what finishes the chains that a crash has interrupted: pins of
-// forks that were never made, or have gone, are dropped.
+// forks that were never made, or have gone, are dropped. After a restore a fork may be
+// there and not its pin, which was in a later segment of the source's shard.
 func (s *shard) looseEnds(to []upkeep) []upkeep {
 	for _, st := range s.byID {
 		h := st.head
@@ -474,6 +494,21 @@ func (s *shard) looseEnds(to []upkeep) []upkeep {
 				to = append(to, upkeep{shard: s, ev: core.Event{Op: core.OpUnpin, Stream: h.ID, ForkID: fork}})
 			}
 		})
+		if f := h.Fork; f != nil && !s.e.pinned(h.ID, f) {
+			to = append(to, upkeep{shard: s.e.shards[f.Source.Shard(len(s.e.shards))], ev: core.Event{
+				Op: core.OpPin, Stream: f.Source, ForkID: h.ID, ForkOffset: f.Offset,
+			}})
+		}
 	}
 	return to
+}
+
+// pinned reports whether a fork's source is there and has its pin. Only in recovery.
+func (e *Engine) pinned(fork base.StreamID, f *record.Fork) (ok bool) {
+	src := e.shards[f.Source.Shard(len(e.shards))].byID[f.Source]
+	if src == nil {
+		return true // nothing to pin
+	}
+	src.head.EachPin(func(id base.StreamID, _ base.Offset) { ok = ok || id == fork })
+	return ok
 }

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -142,7 +143,7 @@ func readPattern(e *Engine, v *View, from, to base.Offset, step *Step, rng *rand
 		if rng.IntN(8) == 0 {
 			p.await(20) // pinned while it is flushed and merged away
 		}
-		b, err := step.Append(nil)
+		b, err := step.Append(context.Background(), nil)
 		if err != nil {
 			return err
 		}
@@ -152,7 +153,7 @@ func readPattern(e *Engine, v *View, from, to base.Offset, step *Step, rng *rand
 				return fmt.Errorf("byte %d of stream %d (view of %d) is %#x instead of %#x", from+base.Offset(i), id, v.ID, c, want)
 			}
 		}
-		if exact, _, err := e.Boundary(v, from, false); err != nil {
+		if exact, _, err := e.Boundary(context.Background(), v, from, false); err != nil {
 			return err
 		} else if !exact && from == v.First {
 			return fmt.Errorf("no message begins at the beginning")

@@ -94,7 +94,7 @@ func contents(t testing.TB, e *Engine, name string) []byte {
 			t.Fatal(err)
 		}
 		var err error
-		if all, err = st.Append(all); err != nil {
+		if all, err = st.Append(t.Context(), all); err != nil {
 			t.Fatal(err)
 		}
 	}

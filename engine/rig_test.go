@@ -2,6 +2,7 @@ package engine_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -153,7 +154,7 @@ func (r *rig) content(name string) (string, error) {
 	for off := v.First; off < v.Next; off = st.End() {
 		err := r.Read(v, off, v.Next, 1<<20, &st)
 		if err == nil {
-			all, err = st.Append(all)
+			all, err = st.Append(context.Background(), all)
 		}
 		if err != nil {
 			return string(all), err

@@ -50,6 +50,8 @@ type shard struct {
 	timer *time.Timer // rings for the next deadline
 	fired atomic.Bool // it has, since it was set
 
+	durable atomic.Uint64 // LSN of the last record that is published
+
 	reads  atomic.Pointer[readState]
 	readMu sync.Mutex // held while reads is replaced, never across I/O
 	keep   *keeper
@@ -66,6 +68,7 @@ type turnState struct {
 	now        base.Millis           // of the last record: time never goes back
 	active     *memtable.Table
 	wrote      base.Millis // when the last batch with records was staged
+	began      base.Millis // when the first one of the active memtable was
 	walBytes   int64       // of the log since the active memtable began
 	deadSince  base.Millis // when memtables and log began to hold bytes of a stream that has gone; 0: they don't
 	erasing    erasing
@@ -101,6 +104,7 @@ type batch struct {
 	upkeep  []upkeep // follow-ups in other shards
 	blobs   blobChanges
 	since   time.Time // when the first of ops came
+	end     base.LSN  // of its last record, or one before
 }
 
 // touched is a stream whose view the batch replaces.
@@ -220,6 +224,7 @@ func (s *shard) publish(b *batch) {
 		}
 	}
 	s.blobsPublished(&b.blobs)
+	s.durable.Store(uint64(b.end))
 	for i := range b.touched {
 		b.touched[i].st.wake()
 	}

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"context"
 	"errors"
 
 	"github.com/snakream/snakream/engine/blob"
@@ -93,8 +94,12 @@ func (e *Engine) openBlobs() error {
 		}
 		s.released = nil
 	}
+	remote := blob.Remote(nil)
+	if e.tier != nil {
+		remote = e.blobObject
+	}
 	var err error
-	e.blobs, err = blob.Open(e.opts.FS, e.path(blobDir), refs, e.opts.Logger)
+	e.blobs, err = blob.Open(e.opts.FS, e.path(blobDir), refs, remote, e.opts.Logger)
 	return err
 }
 
@@ -189,7 +194,7 @@ func (e *Engine) inherited() map[base.StreamID]base.Offset {
 
 // RecordOffset returns where a message begins, by its ordinal in [v.FirstRecord,
 // v.NextRecord]. With mem it answers from memory or with ErrNotInMemory.
-func (e *Engine) RecordOffset(v *View, ordinal uint64, mem bool) (base.Offset, error) {
+func (e *Engine) RecordOffset(ctx context.Context, v *View, ordinal uint64, mem bool) (base.Offset, error) {
 	switch {
 	case ordinal < v.FirstRecord:
 		return 0, ErrStale
@@ -201,7 +206,7 @@ func (e *Engine) RecordOffset(v *View, ordinal uint64, mem bool) (base.Offset, e
 	lo, hi := v.First, v.Next // the message begins in (lo, hi)
 	for lo < hi {
 		mid := lo + (hi-lo)/2
-		_, n, err := e.Boundary(v, mid, mem)
+		_, n, err := e.Boundary(ctx, v, mid, mem)
 		if err != nil {
 			return 0, err
 		}

@@ -2,6 +2,7 @@ package engine_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -41,7 +42,7 @@ func (r *rig) tryPublish(name string, at base.Offset, body string, retain bool) 
 	r.Helper()
 	d := r.upload(body)
 	v := r.view(name)
-	exact, n, err := r.Boundary(v, at, false)
+	exact, n, err := r.Boundary(context.Background(), v, at, false)
 	if err != nil && !errors.Is(err, engine.ErrStale) {
 		r.Fatal(err)
 	}
@@ -72,7 +73,7 @@ func (r *rig) snapshots(name string) (all []string) {
 			r.Fatalf("snapshot at %d of %s: %v", s.Offset, name, err)
 		}
 		defer b.Release()
-		body, err := b.Append(nil, 0, int(b.Size()))
+		body, err := b.Append(context.Background(), nil, 0, int(b.Size()))
 		if err != nil || int64(len(body)) != s.Size {
 			r.Fatalf("snapshot at %d of %s: %d bytes: %v", s.Offset, name, len(body), err)
 		}
@@ -165,29 +166,29 @@ func TestPublish(t *testing.T) {
 				if err := r.Read(v, off, 15, 100, &st); !errors.Is(err, engine.ErrStale) {
 					t.Errorf("a read from %d: %v", off, err)
 				}
-				if _, _, err := r.Boundary(v, off, false); !errors.Is(err, engine.ErrStale) {
+				if _, _, err := r.Boundary(t.Context(), v, off, false); !errors.Is(err, engine.ErrStale) {
 					t.Errorf("boundary %d: %v", off, err)
 				}
 			}
 			for off, want := range map[base.Offset]uint64{6: 2, 11: 3, 15: 4} {
-				if exact, n, err := r.Boundary(v, off, false); !exact || n != want || err != nil {
+				if exact, n, err := r.Boundary(t.Context(), v, off, false); !exact || n != want || err != nil {
 					t.Errorf("boundary %d: %t, %d, %v", off, exact, n, err)
 				}
-				if at, err := r.RecordOffset(v, want, false); at != off || err != nil {
+				if at, err := r.RecordOffset(t.Context(), v, want, false); at != off || err != nil {
 					t.Errorf("message %d: %d, %v", want, at, err)
 				}
 			}
-			if _, err := r.RecordOffset(v, 1, false); !errors.Is(err, engine.ErrStale) {
+			if _, err := r.RecordOffset(t.Context(), v, 1, false); !errors.Is(err, engine.ErrStale) {
 				t.Errorf("a message that is trimmed: %v", err)
 			}
-			if end, err := r.Fit(v, 6, 7, false); end != 11 || err != nil {
+			if end, err := r.Fit(t.Context(), v, 6, 7, false); end != 11 || err != nil {
 				t.Errorf("fit: %d, %v", end, err)
 			}
 		})
 		// A view from before reads on until the bytes are gone, and then knows why.
 		var st engine.Step
 		err := r.Read(before, 0, 15, 100, &st)
-		if got, _ := st.Append(nil); err != nil && !errors.Is(err, engine.ErrStale) || err == nil && string(got) != "onetwothreefour" {
+		if got, _ := st.Append(t.Context(), nil); err != nil && !errors.Is(err, engine.ErrStale) || err == nil && string(got) != "onetwothreefour" {
 			t.Errorf("a view from before: %q, %v", got, err)
 		}
 		st.Release()
@@ -227,7 +228,7 @@ func TestTrimmedSpaceComesBack(t *testing.T) {
 		full := r.stored()
 		for _, name := range names[:3] {
 			v := r.view(name)
-			at, err := r.RecordOffset(v, v.NextRecord-3, false)
+			at, err := r.RecordOffset(t.Context(), v, v.NextRecord-3, false)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -241,11 +242,11 @@ func TestTrimmedSpaceComesBack(t *testing.T) {
 				r.expect(name, want[name])
 				v := r.view(name)
 				for i := range uint64(4) { // the last messages are where they were
-					at, err := r.RecordOffset(v, v.NextRecord-i, false)
+					at, err := r.RecordOffset(t.Context(), v, v.NextRecord-i, false)
 					if err != nil {
 						t.Fatal(err)
 					}
-					exact, n, err := r.Boundary(v, at, false)
+					exact, n, err := r.Boundary(t.Context(), v, at, false)
 					if !exact || n != v.NextRecord-i || err != nil {
 						t.Fatalf("message %d of %s is at %d, where %d is: %v", v.NextRecord-i, name, at, n, err)
 					}
@@ -359,11 +360,11 @@ func TestMergeAfterPartialErase(t *testing.T) {
 func (r *rig) boundaryNear(name string, off int) base.Offset {
 	r.Helper()
 	v := r.view(name)
-	_, n, err := r.Boundary(v, base.Offset(off), false)
+	_, n, err := r.Boundary(context.Background(), v, base.Offset(off), false)
 	if err != nil {
 		r.Fatal(err)
 	}
-	at, err := r.RecordOffset(v, n, false)
+	at, err := r.RecordOffset(context.Background(), v, n, false)
 	if err != nil {
 		r.Fatal(err)
 	}
@@ -506,7 +507,7 @@ func TestReaderOfSnapshotThatGoes(t *testing.T) {
 		}
 		r.remove("a")
 		later(time.Minute)
-		got, err := b.Append(nil, 0, len(body))
+		got, err := b.Append(context.Background(), nil, 0, len(body))
 		if err != nil || string(got) != body {
 			t.Fatalf("%d bytes: %v", len(got), err)
 		}
@@ -694,7 +695,7 @@ func TestDamagedBlobs(t *testing.T) {
 			again := r.on(fs)
 			b, err := again.Blobs().Open(again.view("a").Snapshot().Digest)
 			if err == nil {
-				_, err = b.Append(nil, 0, int(b.Size()))
+				_, err = b.Append(context.Background(), nil, 0, int(b.Size()))
 				b.Release()
 			}
 			if c := corruption(err); c == nil || filepath.Base(c.Path) != filepath.Base(path) {

@@ -157,7 +157,7 @@ func (e *Engine) metrics() []metric {
 		oldest = max(oldest, time.Duration(s.deadAge())*time.Millisecond)
 	}
 	st := e.Stats()
-	return []metric{
+	return append(e.tier.metrics(), []metric{
 		{"appends_total", "Writes with data that became durable.", counter, count(func(s *shardStats) *atomic.Int64 { return &s.appends })},
 		{"append_bytes_total", "Bytes of stored data that became durable.", counter, count(func(s *shardStats) *atomic.Int64 { return &s.bytes })},
 		{"streams", "Streams, the deleted ones that forks keep included.", gauge, float64(st.Streams)},
@@ -183,7 +183,7 @@ func (e *Engine) metrics() []metric {
 		{"recovery_records", "Records of the log that the last start replayed.", gauge, float64(st.Replayed)},
 		{"recovery_torn_records", "Records at the end of the log that the last start found incomplete.", gauge, float64(st.Torn)},
 		{"disk_full", "1 while writes are refused for want of disk space.", gauge, boolValue(e.DiskFull())},
-	}
+	}...)
 }
 
 func boolValue(b bool) float64 {

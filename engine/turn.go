@@ -151,7 +151,7 @@ func (s *shard) admitsWrites() bool {
 	full := s.active.Bytes() >= o.MemtableBytes || s.walBytes >= most
 	erase := s.erase()
 	switch {
-	case !full && !erase && !s.quiet():
+	case !full && !erase && !s.quiet() && !s.exposed():
 	case s.freeze():
 		if erase {
 			s.erasing = erasingNothing
@@ -172,6 +172,11 @@ const (
 
 func (s *shard) quiet() bool {
 	return s.active.Bytes() >= quietBytes && s.now-s.wrote >= quietAfter
+}
+
+// exposed reports that the memtable holds what should be in the object store by now.
+func (s *shard) exposed() bool {
+	return s.e.tier != nil && s.walBytes > 0 && s.now-s.began >= s.e.opts.exposure()
 }
 
 func (s *shard) newBatch() *batch {
@@ -454,6 +459,10 @@ func (s *shard) buildViews(b *batch) {
 		t.view, t.recorded = t.st.newView()
 		t.floor = t.st.floor(t.id)
 	}
+	if s.walBytes == 0 {
+		s.began = s.now
+	}
+	b.end = s.end.LSN
 	s.walBytes += padded(b.bytes)
 	s.wrote = s.now
 }

@@ -2,6 +2,7 @@ package segment
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"path/filepath"
@@ -127,11 +128,11 @@ func BenchmarkRead(b *testing.B) {
 	for _, size := range []int{4 << 10, 64 << 10, 1 << 20} {
 		buf := make([]byte, 0, size)
 		b.Run(fmt.Sprintf("size=%dk/state=verified", size>>10), func(b *testing.B) {
-			must(b, s.Verify(0, 64<<20))
+			must(b, s.Verify(b.Context(), 0, 64<<20))
 			b.SetBytes(int64(size))
 			b.ReportAllocs()
 			for pos := int64(0); b.Loop(); pos = (pos + int64(size)) % (64 << 20) {
-				if _, err := s.AppendPayload(buf, pos, size); err != nil {
+				if _, err := s.AppendPayload(b.Context(), buf, pos, size); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -142,7 +143,7 @@ func BenchmarkRead(b *testing.B) {
 			b.SetBytes(int64(size))
 			b.ReportAllocs()
 			for pos := int64(0); b.Loop(); pos = (pos + int64(size)) % (64 << 20) {
-				if _, err := s.AppendPayload(buf, pos, size); err != nil {
+				if _, err := s.AppendPayload(b.Context(), buf, pos, size); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -153,7 +154,11 @@ func BenchmarkRead(b *testing.B) {
 // forgetful has every block verified at every read.
 type forgetful struct{ Source }
 
-func (forgetful) Refetches() {}
+func (f forgetful) ReadContext(_ context.Context, p []byte, off int64) (int, error) {
+	return f.ReadAt(p, off)
+}
+
+func (forgetful) Discard(int64, int64) {}
 
 // A reader of a stream of a million messages asks where a step of it may end.
 func BenchmarkFloorEnd(b *testing.B) {
@@ -162,7 +167,7 @@ func BenchmarkFloorEnd(b *testing.B) {
 	rng := rand.New(rand.NewPCG(1, 1))
 	b.ReportAllocs()
 	for b.Loop() {
-		bounds, err := s.Boundaries(st)
+		bounds, err := s.Boundaries(b.Context(), st)
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -177,7 +182,7 @@ func BenchmarkAllBoundaries(b *testing.B) {
 	st, _ := s.Find(1)
 	b.ReportAllocs()
 	for b.Loop() {
-		bounds, err := s.Boundaries(st)
+		bounds, err := s.Boundaries(b.Context(), st)
 		must(b, err)
 		for _, err := range bounds.All() {
 			if err != nil {

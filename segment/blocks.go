@@ -1,6 +1,7 @@
 package segment
 
 import (
+	"context"
 	"encoding/binary"
 	"fmt"
 	"slices"
@@ -28,19 +29,19 @@ func (r region) block(pos int64) (k, from, to int64) {
 // is fixed after init; these are atomics, and two goroutines that verify the same
 // block at once do the same work twice.
 type blocks struct {
-	src       Source
-	name      string
-	refetches bool
-	data      region // payload, then boundaries
-	rows      region
-	lay       layout
+	src    Source
+	remote Refetcher // src, if it is one
+	name   string
+	data   region // payload, then boundaries
+	rows   region
+	lay    layout
 
 	table atomic.Pointer[[]byte] // the checksum table, verified; nil until it is needed
 	done  []atomic.Uint64        // bit k: block k was verified
 }
 
 func (b *blocks) init(src Source, name string, lay layout) {
-	_, b.refetches = src.(Refetcher)
+	b.remote, _ = src.(Refetcher)
 	b.src, b.name, b.lay = src, name, lay
 	b.data = region{pos: lay.dataPos(), size: lay.dataBytes()}
 	b.rows = region{pos: lay.rowsPos(), size: lay.rows, first: blockCount(lay.dataBytes())}
@@ -59,7 +60,7 @@ func (b *blocks) verified(r region, pos, n int64) bool {
 		}
 		pos = to
 	}
-	return !b.refetches
+	return b.remote == nil
 }
 
 // sums returns the checksum table. It is read when the first block is, so that a
@@ -88,7 +89,7 @@ func (b *blocks) check(r region, k, from int64, p []byte) error {
 	if bin.Sum(p) != binary.LittleEndian.Uint64(sums[k*sumBytes:]) {
 		return &base.CorruptionError{Path: b.name, Offset: r.pos + from, Detail: fmt.Sprintf("checksum of block %d differs", k)}
 	}
-	if !b.refetches {
+	if b.remote == nil {
 		b.done[k/64].Or(1 << (k % 64))
 	}
 	return nil
@@ -97,7 +98,7 @@ func (b *blocks) check(r region, k, from int64, p []byte) error {
 // read appends [pos, pos+n) of the region to dst, verified. Neighbouring blocks are
 // read with one call: those that are verified already, and those that lie wholly in
 // the range and are verified in dst. Only a block that sticks out takes a detour.
-func (b *blocks) read(dst []byte, r region, pos int64, n int) ([]byte, error) {
+func (b *blocks) read(ctx context.Context, dst []byte, r region, pos int64, n int) ([]byte, error) {
 	if !within(pos, int64(n), r.size) {
 		return dst, fmt.Errorf("segment %s: read [%d, +%d) of %d bytes: %w", b.name, pos, n, r.size, ErrRange)
 	}
@@ -106,7 +107,7 @@ func (b *blocks) read(dst []byte, r region, pos int64, n int) ([]byte, error) {
 		to := out[len(out)-int(end-pos):]
 		upto, known := b.run(r, pos, end)
 		if upto == pos { // the block sticks out of the range
-			m, err := b.readPart(to, r, pos)
+			m, err := b.readPart(ctx, to, r, pos)
 			if err != nil {
 				return dst, err
 			}
@@ -114,13 +115,8 @@ func (b *blocks) read(dst []byte, r region, pos int64, n int) ([]byte, error) {
 			continue
 		}
 		to = to[:upto-pos]
-		if err := readFull(b.src, b.name, to, r.pos+pos); err != nil {
+		if err := b.fetch(ctx, r, pos, to, known); err != nil {
 			return dst, err
-		}
-		if !known {
-			if err := b.checkRun(r, pos, to); err != nil {
-				return dst, err
-			}
 		}
 		pos = upto
 	}
@@ -145,6 +141,43 @@ func (b *blocks) run(r region, pos, end int64) (upto int64, known bool) {
 	return min(to, end), known
 }
 
+// fetch reads p, from pos on, and verifies it unless it is known to be good: then p is
+// whole blocks. What comes from afar is fetched once more before it counts as damaged,
+// since it may have been damaged on its way.
+func (b *blocks) fetch(ctx context.Context, r region, pos int64, p []byte, known bool) error {
+	err := b.readSource(ctx, p, r.pos+pos)
+	if err != nil || known {
+		return err
+	}
+	if err = b.checkRun(r, pos, p); err == nil || b.remote == nil {
+		return err
+	}
+	b.remote.Discard(r.pos+pos, int64(len(p)))
+	if err = b.readSource(ctx, p, r.pos+pos); err != nil {
+		return err
+	}
+	if err = b.checkRun(r, pos, p); err != nil {
+		b.remote.Discard(r.pos+pos, int64(len(p)))
+	}
+	return err
+}
+
+// readSource fills p from off on.
+func (b *blocks) readSource(ctx context.Context, p []byte, off int64) error {
+	if b.remote == nil {
+		return readFull(b.src, b.name, p, off)
+	}
+	return readFull(withContext{b.remote, ctx}, b.name, p, off)
+}
+
+// withContext is a Refetcher as one reader sees it.
+type withContext struct {
+	Refetcher
+	ctx context.Context
+}
+
+func (w withContext) ReadAt(p []byte, off int64) (int, error) { return w.ReadContext(w.ctx, p, off) }
+
 // checkRun verifies p, whole blocks from pos on.
 func (b *blocks) checkRun(r region, pos int64, p []byte) error {
 	for len(p) > 0 {
@@ -160,26 +193,23 @@ func (b *blocks) checkRun(r region, pos int64, p []byte) error {
 var scratch = sync.Pool{New: func() any { return new([BlockBytes]byte) }}
 
 // readPart verifies the block that holds pos and copies what it has from pos on.
-func (b *blocks) readPart(dst []byte, r region, pos int64) (int, error) {
+func (b *blocks) readPart(ctx context.Context, dst []byte, r region, pos int64) (int, error) {
 	p := scratch.Get().(*[BlockBytes]byte)
 	defer scratch.Put(p)
-	k, from, to := r.block(pos)
+	_, from, to := r.block(pos)
 	whole := p[:to-from]
-	if err := readFull(b.src, b.name, whole, r.pos+from); err != nil {
-		return 0, err
-	}
-	if err := b.check(r, k, from, whole); err != nil {
+	if err := b.fetch(ctx, r, from, whole, false); err != nil {
 		return 0, err
 	}
 	return copy(dst, whole[pos-from:]), nil
 }
 
 // verify verifies the blocks under [pos, pos+n) that have not been.
-func (b *blocks) verify(r region, pos, n int64) error {
+func (b *blocks) verify(ctx context.Context, r region, pos, n int64) error {
 	for end := pos + n; pos < end; {
 		k, _, to := r.block(pos)
 		if !b.isDone(k) {
-			if _, err := b.readPart(nil, r, pos); err != nil {
+			if _, err := b.readPart(ctx, nil, r, pos); err != nil {
 				return err
 			}
 		}

@@ -1,6 +1,7 @@
 package segment
 
 import (
+	"context"
 	"encoding/binary"
 	"fmt"
 	"iter"
@@ -54,6 +55,7 @@ func boundsFit(records, n uint64) bool {
 // segment gives out any number of them. Its methods return ErrRange for a position
 // outside of the run, and a CorruptionError when the boundaries are damaged.
 type Boundaries struct {
+	ctx     context.Context // of whoever made the cursor, for all its reads
 	s       *Segment
 	st      Stream
 	groups  uint64
@@ -69,13 +71,13 @@ type Boundaries struct {
 }
 
 // Boundaries returns a cursor over the messages of the run of st, which must be of
-// this segment. It reads nothing yet.
-func (s *Segment) Boundaries(st Stream) (*Boundaries, error) {
+// this segment. It reads nothing yet; the reads of its methods end with ctx.
+func (s *Segment) Boundaries(ctx context.Context, st Stream) (*Boundaries, error) {
 	if st.Extent.Segment != s.lay.id || !within(st.bounds.pos, st.bounds.n, s.lay.bounds) || !boundsFit(st.Extent.Records, uint64(st.bounds.n)) {
 		return nil, fmt.Errorf("segment %s: boundaries of a stream that is not of this segment: %w", s.content.name, ErrRange)
 	}
 	groups := groupCount(st.Extent.Records)
-	b := &Boundaries{s: s, st: st, groups: groups, group: groups, lengths: st.bounds.n}
+	b := &Boundaries{ctx: ctx, s: s, st: st, groups: groups, group: groups, lengths: st.bounds.n}
 	if groups > 1 {
 		b.lengths -= int64(groups-1) * restartBytes
 	}
@@ -274,7 +276,7 @@ func decodeLengths(ends []uint64, p []byte, from uint64, n int) ([]uint64, error
 
 // bytes appends n of the boundary bytes of the stream, verified.
 func (b *Boundaries) bytes(dst []byte, pos int64, n int) ([]byte, error) {
-	return b.s.content.read(dst, b.s.content.data, b.s.lay.payload+b.st.bounds.pos+pos, n)
+	return b.s.content.read(b.ctx, dst, b.s.content.data, b.s.lay.payload+b.st.bounds.pos+pos, n)
 }
 
 func (b *Boundaries) corrupt(detail string) error {

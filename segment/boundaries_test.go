@@ -23,7 +23,7 @@ func TestBoundariesAgainstTwin(t *testing.T) {
 		c := of(9, 1000, 77, lengths...)
 		s := opened(t, written(t, []content{of(1, 5, 5, 3, 3, 3), c, of(10, 0, 0, 1, 1)}, nil))
 		st, _ := s.Find(9)
-		b, err := s.Boundaries(st)
+		b, err := s.Boundaries(t.Context(), st)
 		must(t, err)
 		end := st.Extent.End
 		for i := range 3000 {
@@ -67,7 +67,7 @@ func checkAt(t *testing.T, b *Boundaries, c content, off base.Offset, seed uint6
 func TestBoundariesOutside(t *testing.T) {
 	s := opened(t, written(t, []content{of(1, 100, 10, 5, 5), of(2, 50, 3)}, nil))
 	st, _ := s.Find(1)
-	b, err := s.Boundaries(st)
+	b, err := s.Boundaries(t.Context(), st)
 	must(t, err)
 	for _, off := range []base.Offset{0, 99, 111, math.MaxUint64} {
 		if _, _, err := b.Locate(off); !errors.Is(err, ErrRange) {
@@ -90,7 +90,7 @@ func TestBoundariesOutside(t *testing.T) {
 	}
 
 	empty, _ := s.Find(2)
-	b, err = s.Boundaries(empty)
+	b, err = s.Boundaries(t.Context(), empty)
 	must(t, err)
 	if rec, exact, err := b.Locate(50); rec != 3 || !exact || err != nil {
 		t.Errorf("Locate in an empty run: %d, %v, %v", rec, exact, err)
@@ -113,9 +113,9 @@ func TestLocateReadsLittle(t *testing.T) {
 	src := inMemory(written(t, []content{c}, nil))
 	s, err := Open(src, "s.seg", testID)
 	must(t, err)
-	must(t, s.content.verify(s.content.data, 0, s.lay.dataBytes()))
+	must(t, s.content.verify(t.Context(), s.content.data, 0, s.lay.dataBytes()))
 	st, _ := s.Find(1)
-	b, err := s.Boundaries(st)
+	b, err := s.Boundaries(t.Context(), st)
 	must(t, err)
 	src.reads, src.read = 0, 0
 	checkAt(t, b, c, 765_432, 0)

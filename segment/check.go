@@ -1,6 +1,8 @@
 package segment
 
 import (
+	"context"
+
 	"github.com/snakream/snakream/internal/base"
 )
 
@@ -61,7 +63,7 @@ func (s *Segment) Check(data bool, found func(Damage)) {
 func (s *Segment) checkRegion(r region, found func(from, to int64, err error)) {
 	for pos := int64(0); pos < r.size; {
 		_, from, to := r.block(pos)
-		if _, err := s.content.readPart(nil, r, pos); err != nil {
+		if _, err := s.content.readPart(context.Background(), nil, r, pos); err != nil {
 			found(from, to, err)
 		}
 		pos = to
@@ -75,7 +77,7 @@ func (s *Segment) checkBoundaries(hurt map[base.StreamID]bool, found func(Damage
 		if hurt[x.Stream] {
 			continue
 		}
-		b, err := s.Boundaries(st)
+		b, err := s.Boundaries(context.Background(), st)
 		if err == nil {
 			for _, err = range b.All() {
 				if err != nil {

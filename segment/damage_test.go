@@ -73,7 +73,7 @@ func TestDamageStaysInItsBlock(t *testing.T) {
 	data[headerBytes+2*BlockBytes+5] ^= 0x80
 	s := opened(t, data)
 	for i := range int64(5) {
-		got, err := s.AppendPayload(nil, i*BlockBytes+100, 50)
+		got, err := s.AppendPayload(t.Context(), nil, i*BlockBytes+100, 50)
 		if i == 2 {
 			var damage *base.CorruptionError
 			if !errors.As(err, &damage) || damage.Offset != headerBytes+2*BlockBytes || damage.Path != "s.seg" || len(got) > 0 {
@@ -85,10 +85,10 @@ func TestDamageStaysInItsBlock(t *testing.T) {
 			t.Errorf("block %d: %v", i, err)
 		}
 	}
-	if got, err := s.AppendPayload([]byte("x"), 0, 5*BlockBytes); !isCorruption(err) || string(got) != "x" {
+	if got, err := s.AppendPayload(t.Context(), []byte("x"), 0, 5*BlockBytes); !isCorruption(err) || string(got) != "x" {
 		t.Errorf("a range over the damaged block: %d bytes, %v", len(got), err)
 	}
-	if err := s.Verify(0, 5*BlockBytes); !isCorruption(err) {
+	if err := s.Verify(t.Context(), 0, 5*BlockBytes); !isCorruption(err) {
 		t.Errorf("Verify over the damaged block: %v", err)
 	}
 }
@@ -100,7 +100,7 @@ func TestSwappedBlocks(t *testing.T) {
 	for i := range a {
 		a[i], b[i] = b[i], a[i]
 	}
-	if _, err := opened(t, data).AppendPayload(nil, 0, 1); !isCorruption(err) {
+	if _, err := opened(t, data).AppendPayload(t.Context(), nil, 0, 1); !isCorruption(err) {
 		t.Fatal(err)
 	}
 }

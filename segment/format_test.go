@@ -207,7 +207,7 @@ func FuzzBoundaries(f *testing.F) {
 		copy(forged[len(forged)-trailerBytes:], encodeTrailer(&resum))
 		s := opened(t, forged)
 		st, _ := s.Find(1)
-		bounds, err := s.Boundaries(st)
+		bounds, err := s.Boundaries(t.Context(), st)
 		must(t, err)
 		rng := rand.New(rand.NewPCG(1, 1))
 		for range 20 {

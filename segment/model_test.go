@@ -3,6 +3,7 @@ package segment
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -167,6 +168,8 @@ type memory struct {
 	data        []byte
 	size        int64 // what it says
 	reads, read int
+	discarded   int64
+	once        map[int64]byte // what the next read at a position spoils
 }
 
 func inMemory(data []byte) *memory { return &memory{data: data, size: int64(len(data))} }
@@ -176,13 +179,27 @@ func (m *memory) Size() int64 { return m.size }
 func (m *memory) ReadAt(p []byte, off int64) (int, error) {
 	m.reads++
 	m.read += len(p)
-	return bytes.NewReader(m.data).ReadAt(p, off)
+	n, err := bytes.NewReader(m.data).ReadAt(p, off)
+	for at, x := range m.once {
+		if at >= off && at < off+int64(n) {
+			p[at-off] ^= x
+			delete(m.once, at)
+		}
+	}
+	return n, err
 }
 
 // fresh is a source that forgets.
 type fresh struct{ *memory }
 
-func (fresh) Refetches() {}
+func (f fresh) ReadContext(ctx context.Context, p []byte, off int64) (int, error) {
+	if err := ctx.Err(); err != nil {
+		return 0, err
+	}
+	return f.ReadAt(p, off)
+}
+
+func (f fresh) Discard(off, n int64) { f.discarded += n }
 
 // shared is a source for concurrent readers.
 type shared struct{ io.ReaderAt }
@@ -224,14 +241,14 @@ func compareStream(s *Segment, st Stream, c content) error {
 	if st.Extent != want {
 		return fmt.Errorf("extent %+v, want %+v", st.Extent, want)
 	}
-	payload, err := s.AppendPayload([]byte("prefix"), st.Extent.Pos, len(c.payload))
+	payload, err := s.AppendPayload(context.Background(), []byte("prefix"), st.Extent.Pos, len(c.payload))
 	if err != nil {
 		return err
 	}
 	if string(payload) != "prefix"+string(c.payload) {
 		return fmt.Errorf("wrong payload")
 	}
-	b, err := s.Boundaries(st)
+	b, err := s.Boundaries(context.Background(), st)
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package segment
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"iter"
@@ -134,7 +135,7 @@ func (r *rowReader) fill() error {
 	n := min(to, r.end) - r.next
 	whole := make([]byte, 0, len(r.buf)+int(n))
 	whole = append(whole, r.buf...)
-	whole, err := r.s.content.read(whole, r.s.content.rows, r.next, int(n))
+	whole, err := r.s.content.read(context.Background(), whole, r.s.content.rows, r.next, int(n))
 	if err != nil {
 		return err
 	}

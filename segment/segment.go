@@ -5,6 +5,7 @@
 package segment
 
 import (
+	"context"
 	"fmt"
 	"iter"
 	"slices"
@@ -28,8 +29,11 @@ type Source interface {
 // read of payload, boundaries and rows is verified, and VerifiedRange is false.
 type Refetcher interface {
 	Source
-	// Refetches only marks the type.
-	Refetches()
+	// ReadContext is ReadAt for somebody who may lose interest.
+	ReadContext(ctx context.Context, p []byte, off int64) (int, error)
+	// Discard says that the n bytes from off on do not verify: they are to be
+	// fetched anew.
+	Discard(off, n int64)
 }
 
 // FileSource returns an open file as a Source, of the size that it has now. The
@@ -166,21 +170,32 @@ func (s *Segment) stream(i int) Stream {
 // returns the extended slice; on an error, dst as it was. A block is read whole and
 // verified the first time that it is touched (a CorruptionError if it is damaged);
 // what has been verified is read as it is. ErrRange if the region ends before pos+n.
-func (s *Segment) AppendPayload(dst []byte, pos int64, n int) ([]byte, error) {
+func (s *Segment) AppendPayload(ctx context.Context, dst []byte, pos int64, n int) ([]byte, error) {
 	if !within(pos, int64(n), s.lay.payload) {
 		return dst, fmt.Errorf("segment %s: payload [%d, +%d) of %d bytes: %w", s.content.name, pos, n, s.lay.payload, ErrRange)
 	}
-	return s.content.read(dst, s.content.data, pos, n)
+	return s.content.read(ctx, dst, s.content.data, pos, n)
 }
 
 // Verify reads and verifies the blocks under the n bytes of payload from pos on
 // that have not been verified. When it returns nil, these bytes may be sent
 // straight from the file, unless the source is a Refetcher.
-func (s *Segment) Verify(pos, n int64) error {
+func (s *Segment) Verify(ctx context.Context, pos, n int64) error {
 	if !within(pos, n, s.lay.payload) {
 		return fmt.Errorf("segment %s: verify [%d, +%d) of %d bytes: %w", s.content.name, pos, n, s.lay.payload, ErrRange)
 	}
-	return s.content.verify(s.content.data, pos, n)
+	return s.content.verify(ctx, s.content.data, pos, n)
+}
+
+// VerifyAll verifies payload, boundaries and rows, all that Open has not. A block that
+// was verified before is read again only if the source is a Refetcher.
+func (s *Segment) VerifyAll(ctx context.Context) error {
+	for _, r := range []region{s.content.data, s.content.rows} {
+		if err := s.content.verify(ctx, r, 0, r.size); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // VerifiedRange reports, without any I/O, whether all blocks under the n bytes of

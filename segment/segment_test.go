@@ -2,6 +2,7 @@ package segment
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -95,7 +96,7 @@ func TestBlocksAreVerifiedOnce(t *testing.T) {
 		{3*BlockBytes + 100, 0, 0, 0},                  // nothing
 	} {
 		src.reads, src.read = 0, 0
-		got, err := s.AppendPayload(nil, int64(step.pos), step.n)
+		got, err := s.AppendPayload(t.Context(), nil, int64(step.pos), step.n)
 		must(t, err)
 		if !bytes.Equal(got, c.payload[step.pos:step.pos+step.n]) {
 			t.Fatalf("[%d, +%d): wrong bytes", step.pos, step.n)
@@ -114,7 +115,7 @@ func TestVerify(t *testing.T) {
 	if s.VerifiedRange(0, 1) || !s.VerifiedRange(5, 0) {
 		t.Error("verified before anything was read, or nothing is not")
 	}
-	must(t, s.Verify(BlockBytes-1, 2))
+	must(t, s.Verify(t.Context(), BlockBytes-1, 2))
 	src.reads = 0
 	for _, want := range []struct {
 		pos, n int64
@@ -124,12 +125,12 @@ func TestVerify(t *testing.T) {
 			t.Errorf("VerifiedRange(%d, %d) = %v", want.pos, want.n, ok)
 		}
 	}
-	must(t, s.Verify(0, 2*BlockBytes))
+	must(t, s.Verify(t.Context(), 0, 2*BlockBytes))
 	if src.reads != 0 {
 		t.Errorf("%d reads for what is verified", src.reads)
 	}
 	src.data[headerBytes+2*BlockBytes] ^= 1
-	if err := s.Verify(2*BlockBytes+7, 1); !isCorruption(err) || s.VerifiedRange(2*BlockBytes, 1) {
+	if err := s.Verify(t.Context(), 2*BlockBytes+7, 1); !isCorruption(err) || s.VerifiedRange(2*BlockBytes, 1) {
 		t.Errorf("damaged block: %v", err)
 	}
 }
@@ -138,15 +139,15 @@ func TestRefetchedBytesAreAlwaysVerified(t *testing.T) {
 	src := inMemory(written(t, []content{of(1, 0, 0, 2*BlockBytes, 1)}, nil))
 	s, err := Open(fresh{src}, "s.seg", testID)
 	must(t, err)
-	must(t, s.Verify(0, 10))
+	must(t, s.Verify(t.Context(), 0, 10))
 	if s.VerifiedRange(0, 10) {
 		t.Error("a check of bytes that are fetched anew was kept")
 	}
-	if _, err := s.AppendPayload(nil, 0, 10); err != nil {
+	if _, err := s.AppendPayload(t.Context(), nil, 0, 10); err != nil {
 		t.Fatal(err)
 	}
 	src.data[headerBytes+5] ^= 1
-	if _, err := s.AppendPayload(nil, 0, 3); !isCorruption(err) {
+	if _, err := s.AppendPayload(t.Context(), nil, 0, 3); !isCorruption(err) {
 		t.Errorf("damage after the first read: %v", err)
 	}
 }
@@ -157,10 +158,10 @@ func TestRanges(t *testing.T) {
 		pos int64
 		n   int
 	}{{-1, 1}, {0, -1}, {0, 301}, {300, 1}, {301, 0}, {math.MaxInt64, 1}, {1, math.MaxInt}} {
-		if got, err := s.AppendPayload([]byte("x"), r.pos, r.n); !errors.Is(err, ErrRange) || string(got) != "x" {
+		if got, err := s.AppendPayload(t.Context(), []byte("x"), r.pos, r.n); !errors.Is(err, ErrRange) || string(got) != "x" {
 			t.Errorf("AppendPayload(%d, %d): %q, %v", r.pos, r.n, got, err)
 		}
-		if err := s.Verify(r.pos, int64(r.n)); !errors.Is(err, ErrRange) {
+		if err := s.Verify(t.Context(), r.pos, int64(r.n)); !errors.Is(err, ErrRange) {
 			t.Errorf("Verify(%d, %d): %v", r.pos, r.n, err)
 		}
 	}
@@ -170,7 +171,7 @@ func TestRanges(t *testing.T) {
 		}
 	}
 	foreign := Stream{Extent: base.Extent{Segment: testID + 1}}
-	if _, err := s.Boundaries(foreign); !errors.Is(err, ErrRange) {
+	if _, err := s.Boundaries(t.Context(), foreign); !errors.Is(err, ErrRange) {
 		t.Errorf("boundaries of a foreign stream: %v", err)
 	}
 	for _, err := range s.Rows(foreign) {
@@ -190,7 +191,7 @@ func TestEvictedSegmentOpens(t *testing.T) {
 	if err := compareAllRows(s, contents); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.AppendPayload(nil, 0, 1); !isCorruption(err) {
+	if _, err := s.AppendPayload(t.Context(), nil, 0, 1); !isCorruption(err) {
 		t.Fatalf("evicted payload: %v", err)
 	}
 }
@@ -208,7 +209,7 @@ func TestConcurrentReaders(t *testing.T) {
 	for g := range uint64(8) {
 		readers.Go(func() {
 			rng := rand.New(rand.NewPCG(g, 0))
-			b, err := s.Boundaries(st)
+			b, err := s.Boundaries(t.Context(), st)
 			if err != nil {
 				t.Error(err)
 				return
@@ -216,7 +217,7 @@ func TestConcurrentReaders(t *testing.T) {
 			for range 200 {
 				pos := rng.IntN(len(c.payload))
 				n := rng.IntN(min(100_000, len(c.payload)-pos))
-				got, err := s.AppendPayload(nil, int64(pos), n)
+				got, err := s.AppendPayload(t.Context(), nil, int64(pos), n)
 				if err != nil || !bytes.Equal(got, c.payload[pos:pos+n]) {
 					t.Errorf("[%d, +%d): %v", pos, n, err)
 				}
@@ -224,7 +225,7 @@ func TestConcurrentReaders(t *testing.T) {
 				if want := c.first + uint64(c.messageAt(c.start+base.Offset(pos))); err != nil || rec != want {
 					t.Errorf("Locate(%d): %d, %v, want %d", pos, rec, err, want)
 				}
-				if err := s.Verify(int64(pos), int64(n)); err != nil || !s.VerifiedRange(int64(pos), int64(n)) {
+				if err := s.Verify(t.Context(), int64(pos), int64(n)); err != nil || !s.VerifiedRange(int64(pos), int64(n)) {
 					t.Errorf("Verify: %v", err)
 				}
 			}
@@ -277,7 +278,7 @@ func ExampleCreate() {
 		panic(err)
 	}
 	st, _ := s.Find(7)
-	b, err := s.Boundaries(st)
+	b, err := s.Boundaries(context.Background(), st)
 	if err != nil {
 		panic(err)
 	}
@@ -285,7 +286,7 @@ func ExampleCreate() {
 	if err != nil {
 		panic(err)
 	}
-	p, err := s.AppendPayload(nil, st.Extent.Pos+7, 5)
+	p, err := s.AppendPayload(context.Background(), nil, st.Extent.Pos+7, 5)
 	fmt.Printf("%s is message %d (at its beginning: %v) %v\n", p, record, exact, err)
 	// Output: world is message 4 (at its beginning: true) <nil>
 }

@@ -104,6 +104,7 @@ func (x *Exchange) begin(a *active) {
 	x.act = a
 	x.enter(stHandling)
 	x.ticket++
+	x.ctx, x.cancel = nil, nil
 	x.parsed = 0
 	x.deadline = 0
 	x.promised, x.taken, x.timedOut = false, false, false

@@ -65,6 +65,7 @@ func (x *Exchange) onClose(netpoll.Connection) error {
 	if answering && !x.dead {
 		if fd, err := unix.FcntlInt(uintptr(x.fd), unix.F_DUPFD_CLOEXEC, 0); err == nil {
 			x.fd, x.orphan, x.np = int32(fd), true, nil
+			x.endContext()
 			if blocked && (len(x.rest) > 0 || x.waiting) {
 				x.block(unix.EPOLLOUT)
 			}
@@ -95,6 +96,7 @@ func (x *Exchange) closed() (end func()) {
 		end = x.onEnd
 	}
 	x.dead, x.raw = true, false
+	x.endContext()
 	x.dropBody()
 	x.enter(stClosed)
 	x.fd = -1

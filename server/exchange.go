@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"errors"
 	"sync"
 
@@ -109,7 +110,9 @@ type connState struct {
 
 // requestState is the current request.
 type requestState struct {
-	act      *active // while a goroutine or the poller works on it
+	act      *active         // while a goroutine or the poller works on it
+	ctx      context.Context // see Context; nil until somebody asks
+	cancel   context.CancelFunc
 	keep     *buffer
 	onEnd    func()
 	ticket   uint32
@@ -127,6 +130,27 @@ type outState struct {
 	rest       []byte
 	onWritable func()
 	wid        uint64 // id in wpoll, 0 if not there
+}
+
+// Context returns a context that ends when the client has gone, or has ended its side
+// while the request was being handled. It is for what takes long, on a goroutine.
+func (x *Exchange) Context() context.Context {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.ctx == nil {
+		x.ctx, x.cancel = context.WithCancel(context.Background())
+		if x.st == stClosed || x.orphan || x.dead {
+			x.cancel()
+		}
+	}
+	return x.ctx
+}
+
+// endContext ends the context of the request. x.mu is held.
+func (x *Exchange) endContext() {
+	if x.cancel != nil {
+		x.cancel()
+	}
 }
 
 // Request returns the request being handled.

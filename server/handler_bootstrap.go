@@ -52,7 +52,7 @@ func (c *call) openSnapshot(s *core.Snapshot) (*blob.Blob, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := b.Verify(0, min(s.Size, memoryStep)); err != nil {
+	if err := b.Verify(c.context(), 0, min(s.Size, memoryStep)); err != nil {
 		b.Release()
 		return nil, err
 	}
@@ -139,7 +139,7 @@ func (c *call) boundBundle() verdict {
 		return proceed
 	}
 	var err error
-	if c.end, err = e.Fit(v, c.start, c.cfg.MaxReadBytes, false); err != nil {
+	if c.end, err = e.Fit(c.context(), v, c.start, c.cfg.MaxReadBytes, false); err != nil {
 		return c.failed(err)
 	}
 	if c.next, err = c.recordAt(c.end); err != nil {
@@ -176,7 +176,7 @@ func (p *parcel) send(s *core.Snapshot, b *blob.Blob) error {
 	*p.raw = (*p.raw)[:0]
 	for at := p.start; at < p.end; {
 		var err error
-		p.ends, err = p.engine.Load().Ends(p.ends[:0], p.view, at, p.end, endsAtOnce)
+		p.ends, err = p.engine.Load().Ends(p.context(), p.ends[:0], p.view, at, p.end, endsAtOnce)
 		if err != nil {
 			if errors.Is(err, engine.ErrStale) && p.sameBytes(at) {
 				continue
@@ -228,7 +228,7 @@ func (p *parcel) stored(at base.Offset) ([]byte, error) {
 			continue
 		}
 		if err == nil {
-			*p.raw, err = p.step.Append((*p.raw)[:0])
+			*p.raw, err = p.step.Append(p.context(), (*p.raw)[:0])
 			p.step.Release()
 		}
 		if p.at = at; err != nil {

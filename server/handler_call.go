@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"sync"
 
 	"github.com/snakream/snakream/engine"
@@ -55,6 +56,14 @@ func (s *Server) take(x *Exchange) *call {
 	}
 	c.x, c.inline = x, x.Inline()
 	return c
+}
+
+// context ends when the client has gone. On a poller nothing is waited for.
+func (c *call) context() context.Context {
+	if c.inline {
+		return context.Background()
+	}
+	return c.x.Context()
 }
 
 // release gives c back. It is the last thing that is done with it.

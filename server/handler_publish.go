@@ -48,7 +48,7 @@ func (c *call) locateSite() (site, error) {
 			return s, nil
 		default:
 			var err error
-			s.offset, err = c.engine.Load().RecordOffset(v, at.Record, c.inline)
+			s.offset, err = c.engine.Load().RecordOffset(c.context(), v, at.Record, c.inline)
 			return s, err
 		}
 	}
@@ -61,7 +61,7 @@ func (c *call) locateSite() (site, error) {
 		s.where = beyondTail
 		return s, nil
 	}
-	exact, n, err := c.engine.Load().Boundary(v, s.offset, c.inline)
+	exact, n, err := c.engine.Load().Boundary(c.context(), v, s.offset, c.inline)
 	s.record = n
 	if err == nil && !exact {
 		s.where = insideMessage

@@ -60,7 +60,7 @@ func (c *call) locateOffset() verdict {
 
 // checkBoundary refuses a read of JSON that begins inside a message.
 func (c *call) checkBoundary() verdict {
-	exact, _, err := c.engine.Load().Boundary(c.view, c.start, c.inline)
+	exact, _, err := c.engine.Load().Boundary(c.context(), c.view, c.start, c.inline)
 	if err != nil {
 		return c.failed(err)
 	}
@@ -130,7 +130,7 @@ func (c *call) bound() verdict {
 		c.end = c.start + base.Offset(limit)
 		return proceed
 	}
-	end, err := c.engine.Load().Fit(v, c.start, limit, c.inline)
+	end, err := c.engine.Load().Fit(c.context(), v, c.start, limit, c.inline)
 	if err != nil {
 		return c.failed(err)
 	}
@@ -193,7 +193,7 @@ func (c *call) collect(f format) ([]byte, error) {
 		if c.inline && !c.step.InMemory() {
 			err = engine.ErrNotInMemory
 		} else {
-			body, err = c.step.Append(body)
+			body, err = c.step.Append(c.context(), body)
 		}
 		c.step.Release()
 		if err != nil {

@@ -30,7 +30,7 @@ func (c *call) locateRecord() verdict {
 		c.refuse(protocol.RecordTrimmed)
 		return answered
 	}
-	at, err := c.engine.Load().RecordOffset(v, n, c.inline)
+	at, err := c.engine.Load().RecordOffset(c.context(), v, n, c.inline)
 	if err != nil {
 		return c.failed(err)
 	}
@@ -53,7 +53,7 @@ func (c *call) resumeRecords() verdict {
 
 // recordAt returns the ordinal of the record that an offset lies in.
 func (c *call) recordAt(at base.Offset) (uint64, error) {
-	_, n, err := c.engine.Load().Boundary(c.view, at, c.inline)
+	_, n, err := c.engine.Load().Boundary(c.context(), c.view, at, c.inline)
 	return n, err
 }
 
@@ -64,12 +64,12 @@ func (c *call) boundRecords() verdict {
 	var err error
 	if most := uint64(c.op.Read.Records.Max); most > 0 && most < c.next-c.first {
 		c.next = c.first + most
-		if c.end, err = e.RecordOffset(v, c.next, c.inline); err != nil {
+		if c.end, err = e.RecordOffset(c.context(), v, c.next, c.inline); err != nil {
 			return c.failed(err)
 		}
 	}
 	if limit := c.cfg.DefaultReadBytes; limit > 0 && c.end-c.start > base.Offset(limit) {
-		if c.end, err = e.Fit(v, c.start, limit, c.inline); err != nil {
+		if c.end, err = e.Fit(c.context(), v, c.start, limit, c.inline); err != nil {
 			return c.failed(err)
 		}
 		if c.next, err = c.recordAt(c.end); err != nil {

@@ -131,9 +131,9 @@ func (c *call) sendBlob(b *blob.Blob, pos, end int64, begin func() error) (begun
 				defer copyBuffers.Put(buf)
 			}
 			n = min(n, memoryStep)
-			*buf, err = b.Append((*buf)[:0], pos, int(n))
+			*buf, err = b.Append(c.context(), (*buf)[:0], pos, int(n))
 		} else {
-			err = b.Verify(pos, n)
+			err = b.Verify(c.context(), pos, n)
 		}
 		if err != nil {
 			return begun, err

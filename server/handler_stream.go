@@ -143,7 +143,7 @@ func (s *sending) begin() error {
 func (s *sending) sendFiles(st *engine.Step) error {
 	for i := range st.Pieces() {
 		p := &st.Pieces()[i]
-		if err := p.Verify(); err != nil {
+		if err := p.Verify(s.context()); err != nil {
 			return err
 		}
 		if err := s.begin(); err != nil {
@@ -160,7 +160,7 @@ func (s *sending) sendFiles(st *engine.Step) error {
 
 // sendCopy copies a step, lets go of it, and sends the copy.
 func (s *sending) sendCopy(st *engine.Step) error {
-	b, err := st.Append((*s.buf)[:0])
+	b, err := st.Append(s.context(), (*s.buf)[:0])
 	end := st.End()
 	st.Release()
 	*s.buf = b[:0]

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"errors"
 	"time"
 
@@ -253,14 +254,14 @@ func (e *encoder) load(v *engine.View, r *reader, most int64, mem bool) (to base
 	to, next = v.Next, v.NextRecord
 	if r.wish.most > 0 && next-r.record > uint64(r.wish.most) {
 		next = r.record + uint64(r.wish.most)
-		if to, err = eng.RecordOffset(v, next, mem); err != nil {
+		if to, err = eng.RecordOffset(context.Background(), v, next, mem); err != nil {
 			return 0, 0, err
 		}
 	}
 	if to-from > base.Offset(most) {
 		to = from + base.Offset(most)
 		if v.JSON || r.wish.byRecord {
-			if to, err = eng.Fit(v, from, most, mem); err != nil {
+			if to, err = eng.Fit(context.Background(), v, from, most, mem); err != nil {
 				return 0, 0, err
 			}
 		}
@@ -275,7 +276,7 @@ func (e *encoder) load(v *engine.View, r *reader, most int64, mem bool) (to base
 		}
 		err := engine.ErrNotInMemory
 		if !mem || e.step.InMemory() {
-			e.raw, err = e.step.Append(e.raw)
+			e.raw, err = e.step.Append(context.Background(), e.raw)
 		}
 		e.step.Release()
 		if err != nil {
@@ -290,7 +291,7 @@ func (e *encoder) recordAt(v *engine.View, w wish, at base.Offset, mem bool) (ui
 	if !w.byRecord {
 		return 0, nil
 	}
-	_, n, err := e.engine.Load().Boundary(v, at, mem)
+	_, n, err := e.engine.Load().Boundary(context.Background(), v, at, mem)
 	return n, err
 }
 

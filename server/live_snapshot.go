@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"github.com/snakream/snakream/engine/blob"
 	"github.com/snakream/snakream/engine/core"
 	"github.com/snakream/snakream/protocol"
@@ -38,7 +39,7 @@ func (e *encoder) sendSnapshot(r *reader, mem bool) result {
 	for {
 		n := min(b.Size-b.pos, snapshotPiece)
 		var err error
-		if e.raw, err = b.blob.Append(e.raw[:0], b.pos, int(n)); err != nil {
+		if e.raw, err = b.blob.Append(context.Background(), e.raw[:0], b.pos, int(n)); err != nil {
 			e.reportDamage(r.id, b.Offset, err)
 			r.x.Abort() // the client must not take what it has got for the snapshot
 			return finished

@@ -6,13 +6,17 @@
 // while their digest is computed; the digest is journalled before the file gets its
 // name, and so is every blob that nobody refers to any more. So a file that neither
 // a reference nor the journal accounts for is one that nobody here may remove.
+//
+// A blob may have a copy in an object store, which a ledger names. Then its file may go,
+// and the copy is what is read. Whoever owns the object store makes the copies and deletes
+// them; the ledger says which of them nobody needs any more.
 package blob
 
 import (
+	"container/list"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
-	"io/fs"
 	"log/slog"
 	"path/filepath"
 	"sync"
@@ -36,31 +40,61 @@ const tmpName = "tmp" // the directory of uploads
 
 // Store is the blobs of a data directory. All methods are safe for concurrent use.
 type Store struct {
-	fs  vfs.FS
-	dir string
-	log *slog.Logger
+	fs     vfs.FS
+	dir    string
+	remote Remote // nil: no objects can be read
+	log    *slog.Logger
 
-	mu     sync.Mutex // never held across I/O
-	blobs  map[Digest]*entry
-	idle   []*entry // open, and read by nobody; the one that has been so for longest first
-	upload uint64   // number of the next temporary file
+	mu      sync.Mutex // never held across I/O
+	blobs   map[Digest]*entry
+	idle    []*entry           // open, and read by nobody; the one that has been so for longest first
+	upload  uint64             // number of the next temporary file
+	local   int64              // bytes of the files that are here
+	unsaved map[Digest]*entry  // of which a copy is to be made
+	lru     list.List          // of *entry: whose files may go, the one that was used longest ago first
+	saved   int                // entries that have an object
+	orphans map[uint64]*orphan // objects that nobody needs, by number
 
 	subs sync.Mutex // held while a directory is made, which whoever needs it waits for
 	made [256]bool  // directories whose own entries are durable; guarded by subs
 
 	journal *journal
-	orphans atomic.Int64
+	strays  atomic.Int64
+
+	writing sync.Mutex // held by whoever changes the ledger, across that; before mu
+	ledger  ledger     // guarded by writing
 }
 
 // entry is what is known of one blob.
 type entry struct {
+	digest  Digest
 	refs    int           // snapshots that refer to it, uploads and publishes under way
 	readers int           // who read it, or are about to
 	since   base.Millis   // since when nobody refers to it
 	open    *Blob         // nil: not open
 	named   bool          // journalled: it may be removed when refs is 0
-	busy    chan struct{} // not nil while its file is being named or removed; closed then
+	busy    chan struct{} // not nil while it is being named or removed; closed then
+	moving  chan struct{} // not nil while its file is being replaced or evicted; closed then
+
+	file state // of the local copy …
+	size int64 // … and its bytes, once they are known
+	made int   // counts the files that it has had
+
+	object  Object        // Number 0: none
+	doubted bool          // the object may be damaged: another is to be made
+	saving  bool          // a copy is being made, so that it stays
+	evict   *list.Element // in Store.lru
 }
+
+// state is that of a local file, as far as it is known.
+type state uint8
+
+const (
+	fileAbsent state = iota
+	fileGood
+	fileDamaged // in some of its blocks
+	fileBroken  // it can't be opened
+)
 
 // Create makes the directory of a new store, durably.
 func Create(fsys vfs.FS, dir string) error {
@@ -77,21 +111,43 @@ func Create(fsys vfs.FS, dir string) error {
 // Open opens a store. refs says how many snapshots refer to each digest; where it says
 // 0, the log has released the blob. Those, temporary files, and blobs that the journal
 // says nobody needs, are removed. Any other file that is not referred to is kept, logged
-// and counted.
-func Open(fsys vfs.FS, dir string, refs map[Digest]int, log *slog.Logger) (*Store, error) {
-	s := &Store{fs: fsys, dir: dir, log: log, blobs: map[Digest]*entry{}}
+// and counted. remote reads objects; nil where there is no object store.
+func Open(fsys vfs.FS, dir string, refs map[Digest]int, remote Remote, log *slog.Logger) (*Store, error) {
 	dead, end, err := readJournal(fsys, dir)
 	if err != nil {
 		return nil, err
 	}
+	objs, err := readLedger(fsys, dir)
+	if err != nil {
+		return nil, err
+	}
+	s := &Store{
+		fs: fsys, dir: dir, remote: remote, log: log, ledger: ledger{fs: fsys, dir: dir},
+		blobs: map[Digest]*entry{}, unsaved: map[Digest]*entry{}, orphans: objs.orphans,
+	}
 	for d, n := range refs {
 		if n > 0 {
-			s.blobs[d] = &entry{refs: n}
+			r := objs.live[d]
+			delete(objs.live, d)
+			s.blobs[d] = &entry{digest: d, refs: n, doubted: r.kind == kindDoubted}
+			s.setObject(s.blobs[d], r.Object)
 		} else {
 			dead[d] = true
 		}
 	}
+	for _, r := range objs.live {
+		s.orphans[r.Number] = &orphan{Object: r.Object}
+	}
 	if err := s.sweep(dead); err != nil {
+		return nil, err
+	}
+	for _, e := range s.blobs {
+		s.enlist(e)
+	}
+	if objs.found {
+		err = s.beginLedger(objs.end)
+	}
+	if err != nil {
 		return nil, err
 	}
 	s.journal, err = startJournal(fsys, dir)
@@ -99,7 +155,7 @@ func Open(fsys vfs.FS, dir string, refs map[Digest]int, log *slog.Logger) (*Stor
 		s.journal, err = resumeJournal(fsys, dir, end)
 	}
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(err, s.ledger.close())
 	}
 	return s, nil
 }
@@ -107,6 +163,9 @@ func Open(fsys vfs.FS, dir string, refs map[Digest]int, log *slog.Logger) (*Stor
 // Check reports what Open would find wrong with the store, and changes nothing.
 func Check(fsys vfs.FS, dir string) error {
 	_, _, err := readJournal(fsys, dir)
+	if err == nil {
+		_, err = readLedger(fsys, dir)
+	}
 	return err
 }
 
@@ -114,17 +173,17 @@ func Check(fsys vfs.FS, dir string) error {
 func (s *Store) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	err := s.journal.close()
+	err := errors.Join(s.journal.close(), s.ledger.close())
 	for _, e := range s.blobs {
 		if e.open != nil {
-			err = errors.Join(err, e.open.file.Close())
+			err = errors.Join(err, e.open.close())
 		}
 	}
 	return err
 }
 
 // Orphans returns how many files the start found that nothing accounts for.
-func (s *Store) Orphans() int64 { return s.orphans.Load() }
+func (s *Store) Orphans() int64 { return s.strays.Load() }
 
 // sweep removes what is dead and reports what nothing accounts for. What it removes
 // stays removed: the next journal does not name it any more.
@@ -146,7 +205,7 @@ func (s *Store) sweep(dead map[Digest]bool) error {
 	}
 	for _, sub := range subs {
 		switch sub {
-		case tmpName, journalName, journalTemp:
+		case tmpName, journalName, journalTemp, ledgerName, ledgerTemp:
 			continue
 		}
 		if err := s.sweepDir(sub, dead); err != nil {
@@ -171,6 +230,7 @@ func (s *Store) sweepDir(sub string, dead map[Digest]bool) error {
 		case !ok || name[:2] != sub:
 			s.orphan(path)
 		case s.blobs[d] != nil:
+			err = errors.Join(err, s.found(s.blobs[d]))
 		case dead[d]:
 			err = errors.Join(err, s.fs.Remove(path))
 			removed = true
@@ -184,9 +244,29 @@ func (s *Store) sweepDir(sub string, dead map[Digest]bool) error {
 	return err
 }
 
+// found notes that the file of a blob is here. Its size matters only to whoever wants to
+// evict it.
+func (s *Store) found(e *entry) error {
+	size := e.object.Size
+	if s.remote != nil && e.object.Number == 0 {
+		var err error
+		if size, err = s.fs.Stat(s.path(e.digest)); err != nil {
+			return err
+		}
+	}
+	s.setFile(e, fileGood, size)
+	return nil
+}
+
+// setFile notes what has become of an entry's file. mu is held, but for a start.
+func (s *Store) setFile(e *entry, file state, size int64) {
+	s.local += size - e.size
+	e.file, e.size = file, size
+}
+
 // orphan notes a file that stays because nobody knows whose it is.
 func (s *Store) orphan(path string) {
-	s.orphans.Add(1)
+	s.strays.Add(1)
 	s.log.Warn("a file that no snapshot refers to and no deletion accounts for is left alone", "path", path)
 }
 
@@ -214,30 +294,34 @@ func (s *Store) Pin(d Digest) bool {
 	return true
 }
 
-// settled returns the entry of a digest once its file is neither being named nor
-// being removed, or nil. mu is held, but not while it waits.
+// settled returns the entry of a digest once it is neither being named nor being
+// removed, or nil. mu is held, but not while it waits.
 func (s *Store) settled(d Digest) *entry {
 	for {
 		e := s.blobs[d]
 		if e == nil || e.busy == nil {
 			return e
 		}
-		busy := e.busy
-		s.mu.Unlock()
-		<-busy
-		s.mu.Lock()
+		s.await(e.busy)
 	}
 }
 
-// settle ends what made an entry busy; without keep it is taken out. mu is not held.
-func (s *Store) settle(d Digest, e *entry, keep bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	close(e.busy)
-	e.busy = nil
-	if !keep {
-		delete(s.blobs, d)
+// still is settled for whoever wants the file: it waits, too, while that is being
+// replaced or evicted.
+func (s *Store) still(d Digest) *entry {
+	for {
+		e := s.settled(d)
+		if e == nil || e.moving == nil {
+			return e
+		}
+		s.await(e.moving)
 	}
+}
+
+func (s *Store) await(end chan struct{}) {
+	s.mu.Unlock()
+	<-end
+	s.mu.Lock()
 }
 
 // Unpin drops a reference. A blob without any is a candidate for Collect, which the
@@ -266,71 +350,3 @@ func (s *Store) Unpin(d Digest, now base.Millis) error {
 // the record that dropped a reference before. An error is final, unless it matches
 // vfs.ErrNoSpace: then it may be called again.
 func (s *Store) Sync() error { return s.journal.sync() }
-
-// Collect removes the blobs that nobody has referred to since before the given time,
-// nor reads now, and returns how many. An error that Sync would return is final; what
-// could not be removed is tried again by the next call.
-func (s *Store) Collect(before base.Millis) (n int, err error) {
-	if err := s.journal.sync(); err != nil {
-		return 0, err
-	}
-	dirs := map[string]bool{}
-	for d, e := range s.condemn(before) {
-		if e.open != nil {
-			s.closeBlob(e.open)
-			e.open = nil
-		}
-		if failed := s.remove(d, e); failed != nil {
-			err = errors.Join(err, failed)
-			continue
-		}
-		dirs[filepath.Dir(s.path(d))] = true
-		n++
-	}
-	for dir := range dirs {
-		if err := s.fs.SyncDir(dir); err != nil {
-			return n, s.journal.fail(err)
-		}
-	}
-	if err == nil {
-		err = s.journal.trim(s.candidates)
-	}
-	return n, err
-}
-
-func (s *Store) remove(d Digest, e *entry) error {
-	err := s.fs.Remove(s.path(d))
-	if errors.Is(err, fs.ErrNotExist) {
-		err = nil
-	}
-	s.settle(d, e, err != nil)
-	return err
-}
-
-// candidates returns what the journal has to name: all that may be removed one day, of
-// what is there now.
-func (s *Store) candidates() (all []Digest) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for d, e := range s.blobs {
-		if e.named {
-			all = append(all, d)
-		}
-	}
-	return all
-}
-
-// condemn marks the blobs that are to be removed as busy and returns them.
-func (s *Store) condemn(before base.Millis) map[Digest]*entry {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	all := map[Digest]*entry{}
-	for d, e := range s.blobs {
-		if e.refs == 0 && e.readers == 0 && e.since < before && e.busy == nil {
-			s.wanted(e)
-			e.busy = make(chan struct{})
-			all[d] = e
-		}
-	}
-	return all
-}

@@ -2,6 +2,7 @@ package blob
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -38,7 +39,7 @@ func newStore(t testing.TB) (*vfstest.MemFS, *Store) {
 
 func open(t testing.TB, mem vfs.FS, refs map[Digest]int) *Store {
 	t.Helper()
-	s, err := Open(mem, testDir, refs, quiet)
+	s, err := Open(mem, testDir, refs, nil, quiet)
 	must(t, err)
 	return s
 }
@@ -84,7 +85,7 @@ func read(s *Store, d Digest) ([]byte, error) {
 		return nil, err
 	}
 	defer b.Release()
-	return b.Append(nil, 0, int(b.Size()))
+	return b.Append(context.Background(), nil, 0, int(b.Size()))
 }
 
 func expect(t testing.TB, s *Store, want []byte) {
@@ -140,13 +141,13 @@ func TestUploadAndRead(t *testing.T) {
 	b, err := s.Open(digest(big))
 	must(t, err)
 	for _, r := range []struct{ pos, n int }{{0, 1}, {65530, 10}, {1<<20 - 1, 1}, {5, 300_000}, {1 << 20, 0}} {
-		got, err := b.Append([]byte("before"), int64(r.pos), r.n)
+		got, err := b.Append(t.Context(), []byte("before"), int64(r.pos), r.n)
 		if err != nil || string(got) != "before"+string(big[r.pos:r.pos+r.n]) {
 			t.Errorf("%d bytes at %d: %d, %v", r.n, r.pos, len(got), err)
 		}
-		must(t, b.Verify(int64(r.pos), int64(r.n)))
+		must(t, b.Verify(t.Context(), int64(r.pos), int64(r.n)))
 	}
-	if _, err := b.Append(nil, 1<<20, 1); err == nil {
+	if _, err := b.Append(t.Context(), nil, 1<<20, 1); err == nil {
 		t.Error("a byte behind the end")
 	}
 	b.Release()
@@ -158,19 +159,19 @@ func TestUploadAndRead(t *testing.T) {
 func TestFile(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "blobs")
 	must(t, Create(vfs.OS, dir))
-	s, err := Open(vfs.OS, dir, nil, quiet)
+	s, err := Open(vfs.OS, dir, nil, nil, quiet)
 	must(t, err)
 	want := content("on disk", 100_000)
 	d := mustUpload(t, s, want)
 	b, err := s.Open(d)
 	must(t, err)
-	must(t, b.Verify(70_000, 100))
+	must(t, b.Verify(t.Context(), 70_000, 100))
 	fd, at, ok := b.File(70_000)
 	if !ok || fd == 0 {
 		t.Fatal("no descriptor")
 	}
 	got := make([]byte, 100)
-	if _, err := b.file.ReadAt(got, at); err != nil || !bytes.Equal(got, want[70_000:70_100]) {
+	if _, err := b.local.file.ReadAt(got, at); err != nil || !bytes.Equal(got, want[70_000:70_100]) {
 		t.Fatalf("%q at %d: %v", got, at, err)
 	}
 	b.Release()
@@ -228,7 +229,7 @@ func TestReferences(t *testing.T) {
 	b, err := s.Open(d)
 	must(t, err)
 	collect(1000, 0) // it is being read
-	if got, err := b.Append(nil, 0, 10_000); err != nil || !bytes.Equal(got, want) {
+	if got, err := b.Append(t.Context(), nil, 0, 10_000); err != nil || !bytes.Equal(got, want) {
 		t.Fatal(err)
 	}
 	b.Release()
@@ -282,7 +283,7 @@ func TestOpenFilesAreBounded(t *testing.T) {
 		t.Errorf("%d are idle that are being read", len(s.idle))
 	}
 	for i, b := range held {
-		if got, err := b.Append(nil, 0, 100); err != nil || !bytes.Equal(got, content(fmt.Sprint(i), 100)) {
+		if got, err := b.Append(t.Context(), nil, 0, 100); err != nil || !bytes.Equal(got, content(fmt.Sprint(i), 100)) {
 			t.Fatal(err)
 		}
 		b.Release()
@@ -320,11 +321,11 @@ func TestDamage(t *testing.T) {
 		pos, n int
 		bad    bool
 	}{{0, 65_000, false}, {66_000, 10, true}, {0, 200_000, true}, {135_000, 60_000, false}} {
-		got, err := b.Append(nil, int64(c.pos), c.n)
+		got, err := b.Append(t.Context(), nil, int64(c.pos), c.n)
 		if c.bad != isCorruption(err) || !c.bad && !bytes.Equal(got, want[c.pos:c.pos+c.n]) {
 			t.Errorf("%d bytes at %d: %v", c.n, c.pos, err)
 		}
-		if err := b.Verify(int64(c.pos), int64(c.n)); c.bad != isCorruption(err) {
+		if err := b.Verify(t.Context(), int64(c.pos), int64(c.n)); c.bad != isCorruption(err) {
 			t.Errorf("verify %d bytes at %d: %v", c.n, c.pos, err)
 		}
 	}

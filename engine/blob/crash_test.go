@@ -39,7 +39,7 @@ func (u *user) open() error {
 		refs[d] += 0
 	}
 	var err error
-	u.s, err = Open(u.mem, testDir, refs, quiet)
+	u.s, err = Open(u.mem, testDir, refs, nil, quiet)
 	return err
 }
 
@@ -201,7 +201,7 @@ func (u *user) look(c cut) error {
 	for d := range c.released {
 		refs[d] += 0
 	}
-	s, err := Open(c.mem, testDir, refs, quiet)
+	s, err := Open(c.mem, testDir, refs, nil, quiet)
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package blob
 
 import (
+	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -19,6 +20,7 @@ type Item struct {
 	Size   int64  // of the blob, in bytes
 	Temp   bool   // what is left of an upload, which the next start removes
 	Named  bool   // the journal says that it may be removed unless a snapshot refers to it
+	Copied bool   // the ledger says that the object store has a copy, from which it is read when need be
 	Err    error  // what is wrong with it, usually a *base.CorruptionError
 }
 
@@ -35,12 +37,16 @@ func Path(dir string, d Digest) string {
 }
 
 // Inspect reads every file of the store in dir, compares each blob with its SHA-256, and
-// changes nothing. A journal that can't be read names nothing; Check tells. The store
+// changes nothing. A journal or ledger that can't be read names nothing; Check tells. The store
 // should not be open.
 func Inspect(fsys vfs.FS, dir string, fn func(Item)) error {
 	named, _, err := readJournal(fsys, dir)
 	if err != nil {
 		named = nil
+	}
+	copied, err := Copies(fsys, dir)
+	if err != nil {
+		copied = func(Digest) bool { return false }
 	}
 	subs, err := fsys.List(dir)
 	if err != nil {
@@ -48,7 +54,7 @@ func Inspect(fsys vfs.FS, dir string, fn func(Item)) error {
 	}
 	for _, sub := range subs {
 		switch sub {
-		case journalName, journalTemp:
+		case journalName, journalTemp, ledgerName, ledgerTemp:
 			continue
 		}
 		path := filepath.Join(dir, sub)
@@ -63,8 +69,8 @@ func Inspect(fsys vfs.FS, dir string, fn func(Item)) error {
 		for _, name := range files {
 			i := Item{Path: filepath.Join(path, name), Temp: sub == tmpName}
 			if d, ok := parseDigest(name); ok && name[:2] == sub {
-				i.Digest, i.Named = d, named[d]
-				i.Size, i.Err = verifyFile(fsys, i.Path, d)
+				i.Digest, i.Named, i.Copied = d, named[d], copied(d)
+				i.Size, i.Err = verifyFile(fsys, dir, i.Path, d)
 			}
 			fn(i)
 		}
@@ -72,12 +78,25 @@ func Inspect(fsys vfs.FS, dir string, fn func(Item)) error {
 	return nil
 }
 
+// Copies returns what tells whether the object store has a copy of a blob, as far as the
+// ledger of the store in dir knows. It changes nothing.
+func Copies(fsys vfs.FS, dir string) (func(Digest) bool, error) {
+	all, err := readLedger(fsys, dir)
+	if err != nil {
+		return nil, err
+	}
+	return func(d Digest) bool {
+		_, ok := all.live[d]
+		return ok
+	}, nil
+}
+
 // verifyStep is how much of a blob is hashed at once, in bytes.
 const verifyStep = 1 << 20
 
 // verifyFile reads all of a blob's file.
-func verifyFile(fsys vfs.FS, path string, d Digest) (size int64, err error) {
-	b, err := openFile(fsys, path)
+func verifyFile(fsys vfs.FS, dir, path string, d Digest) (size int64, err error) {
+	b, err := (&Store{fs: fsys, dir: dir}).openFile(d)
 	if err != nil {
 		return 0, err
 	}
@@ -93,7 +112,7 @@ func verifyFile(fsys vfs.FS, path string, d Digest) (size int64, err error) {
 	sum := sha256.New()
 	var buf []byte
 	for pos := int64(0); pos < b.size; pos += verifyStep {
-		if buf, err = b.Append(buf[:0], pos, int(min(verifyStep, b.size-pos))); err != nil {
+		if buf, err = b.seg.AppendPayload(context.Background(), buf[:0], b.pos+pos, int(min(verifyStep, b.size-pos))); err != nil {
 			return b.size, err
 		}
 		sum.Write(buf)

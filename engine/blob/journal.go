@@ -6,6 +6,7 @@ import (
 	"io"
 	"io/fs"
 	"path/filepath"
+	"slices"
 	"sync"
 
 	"github.com/snakream/snakream/internal/base"
@@ -36,7 +37,6 @@ const (
 
 	maxJournal  = 64 << 20 // bytes read at a start
 	trimJournal = 1 << 20  // from this size on it is written anew when half of it says nothing
-	growJournal = 16 << 10 // bytes allocated at a time
 )
 
 type journal struct {
@@ -48,54 +48,31 @@ type journal struct {
 	err     error      // the first one but for a lack of space; every later call returns it
 
 	writing sync.Mutex // held by whoever writes the file, across that
-	f       vfs.File
-	end     int64
-	size    int64 // allocated
+	growing
 }
 
 // startJournal replaces the journal by one that names the digests, durably.
 func startJournal(fsys vfs.FS, dir string, keep ...Digest) (*journal, error) {
-	tmp := filepath.Join(dir, journalTemp)
-	if err := fsys.Remove(tmp); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, err
-	}
-	f, err := fsys.Create(tmp)
-	if err != nil {
-		return nil, err
-	}
 	b := append(make([]byte, 0, journalHeader+len(keep)*journalEntry), journalMagic...)
 	b = bin.AppendU32(b, journalVersion)
 	b = bin.AppendU32(b, 0)
 	b = bin.AppendU64(b, bin.Sum(b))
 	b = appendEntries(b, keep)
-	j := &journal{fs: fsys, dir: dir, f: f}
-	if err = j.write(b); err == nil {
-		err = fsys.Rename(tmp, filepath.Join(dir, journalName))
-	}
-	if err == nil {
-		err = fsys.SyncDir(dir)
-	}
+	g, err := replaceFile(fsys, dir, journalName, journalTemp, int64(len(b)), slices.Values([][]byte{b}))
 	if err != nil {
-		return nil, errors.Join(err, f.Close())
+		return nil, err
 	}
-	return j, nil
+	return &journal{fs: fsys, dir: dir, growing: g}, nil
 }
 
 // resumeJournal goes on with the journal that is there, behind its last whole entry. What
 // it names may be removed as before.
 func resumeJournal(fsys vfs.FS, dir string, end int64) (*journal, error) {
-	f, err := fsys.OpenAppend(filepath.Join(dir, journalName))
+	g, err := resumeFile(fsys, dir, journalName, end)
 	if err != nil {
 		return nil, err
 	}
-	size, err := f.Size()
-	if err == nil {
-		err = fsys.SyncDir(dir)
-	}
-	if err != nil {
-		return nil, errors.Join(err, f.Close())
-	}
-	return &journal{fs: fsys, dir: dir, f: f, end: end, size: size}, nil
+	return &journal{fs: fsys, dir: dir, growing: g}, nil
 }
 
 func appendEntries(dst []byte, all []Digest) []byte {
@@ -104,25 +81,6 @@ func appendEntries(dst []byte, all []Digest) []byte {
 		dst = bin.AppendU64(dst, bin.Sum(d[:]))
 	}
 	return dst
-}
-
-// write appends b to the file, durably. After an error the same may be tried again.
-func (j *journal) write(b []byte) error {
-	if need := j.end + int64(len(b)); need > j.size {
-		size := (need + growJournal - 1) / growJournal * growJournal
-		if err := j.f.Allocate(size); err != nil {
-			return err
-		}
-		j.size = size
-	}
-	if _, err := j.f.WriteAt(b, j.end); err != nil {
-		return err
-	}
-	if err := j.f.Datasync(); err != nil {
-		return err
-	}
-	j.end += int64(len(b))
-	return nil
 }
 
 // add names a digest. Durable after sync; it does no I/O.
@@ -162,10 +120,7 @@ func (j *journal) sync() error {
 func (j *journal) trim(names func() []Digest) error {
 	j.writing.Lock()
 	defer j.writing.Unlock()
-	j.mu.Lock()
-	err := j.err
-	j.mu.Unlock()
-	if err != nil || j.end < trimJournal {
+	if err := j.failed(); err != nil || j.end < trimJournal {
 		return err
 	}
 	keep := names()
@@ -180,11 +135,18 @@ func (j *journal) trim(names func() []Digest) error {
 		return j.fail(err)
 	}
 	err = j.f.Close()
-	j.f, j.end, j.size = next.f, next.end, next.size
+	j.growing = next.growing
 	if err != nil {
 		return j.fail(err)
 	}
 	return nil
+}
+
+// failed returns the final error, if there has been one.
+func (j *journal) failed() error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.err
 }
 
 // fail makes err final, unless there has been one before.

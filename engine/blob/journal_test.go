@@ -97,7 +97,7 @@ func TestGolden(t *testing.T) {
 
 	newer := vfstest.New()
 	put(t, newer, testDir+"/JOURNAL", next)
-	_, err := Open(newer, testDir, nil, quiet)
+	_, err := Open(newer, testDir, nil, nil, quiet)
 	if v, ok := errors.AsType[*base.VersionError](err); !ok || v.Version != 2 || v.Newest != 1 {
 		t.Errorf("a journal of a newer version: %v", err)
 	}

@@ -1,6 +1,7 @@
 package blob
 
 import (
+	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -71,11 +72,12 @@ func (w *Writer) Size() int64 { return w.size }
 func (w *Writer) Abort() { w.seg.Abort() }
 
 // Commit makes the blob durable under its digest and returns that with a reference
-// that the caller has to Unpin. A blob that is there already is used instead. After an
-// error nothing is left of the upload, and there is no reference.
+// that the caller has to Unpin. A file that is there already and verifies is used
+// instead; one that is missing or does not verify is replaced. After an error nothing is
+// left of the upload, and there is no reference.
 func (w *Writer) Commit() (Digest, error) {
 	d := w.Digest()
-	if w.store.Pin(d) {
+	if w.store.pinSound(d) {
 		w.Abort()
 		return d, nil
 	}
@@ -83,30 +85,100 @@ func (w *Writer) Commit() (Digest, error) {
 	if w.size > 0 {
 		err = w.seg.Boundary(base.Offset(w.size))
 	}
+	var size int64
 	if err == nil {
-		_, err = w.seg.Finish()
+		size, err = w.seg.Finish()
 	}
 	if err != nil {
 		w.Abort()
 		return d, err
 	}
-	return d, w.store.install(d, w.path)
+	return d, w.store.install(d, w.path, size)
+}
+
+// pinSound adds a reference to a blob whose file is here and not damaged.
+func (s *Store) pinSound(d Digest) bool {
+	s.mu.Lock()
+	e := s.still(d)
+	good := e != nil && e.file == fileGood
+	s.mu.Unlock()
+	if !good {
+		return false
+	}
+	b, err := s.openLocal(d)
+	if err != nil {
+		return false
+	}
+	defer b.Release()
+	if !b.isLocal() {
+		return false
+	}
+	if err := b.local.seg.VerifyAll(context.Background()); damage(err) {
+		b.fallBack(err)
+		return false
+	}
+	return s.Pin(d)
 }
 
 // install gives a finished upload its name.
-func (s *Store) install(d Digest, tmp string) error {
+func (s *Store) install(d Digest, tmp string, size int64) error {
 	s.mu.Lock()
-	if e := s.settled(d); e != nil { // another upload of the same bytes was faster
+	e := s.still(d)
+	switch {
+	case e == nil:
+		e = &entry{digest: d, refs: 1, named: true, busy: make(chan struct{})}
+		s.blobs[d] = e
+		s.mu.Unlock()
+		err := s.name(d, tmp)
+		if err == nil {
+			s.mu.Lock()
+			s.setFile(e, fileGood, size)
+			s.mu.Unlock()
+		}
+		s.settle(e, err == nil)
+		return err
+	case e.file == fileGood: // another upload of the same bytes was faster
 		e.refs++
 		s.mu.Unlock()
 		return s.fs.Remove(tmp)
 	}
-	e := &entry{refs: 1, named: true, busy: make(chan struct{})}
-	s.blobs[d] = e
+	e.moving = make(chan struct{})
 	s.mu.Unlock()
-	err := s.name(d, tmp)
-	s.settle(d, e, err == nil)
+	err := s.replace(e, tmp, size)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err == nil {
+		e.refs++
+	}
+	s.endMove(e)
 	return err
+}
+
+// replace puts an upload in the place of a file that is missing or damaged. If there is
+// an object, it may be a copy of that, or may not have been found either: another is to
+// be made, which is durable before anybody relies on this one.
+func (s *Store) replace(e *entry, tmp string, size int64) error {
+	if err := s.subdir(e.digest); err != nil {
+		return errors.Join(err, s.fs.Remove(tmp))
+	}
+	if err := s.rename(e.digest, tmp); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	s.setFile(e, fileGood, size)
+	e.made++
+	e.doubted = e.object.Number != 0
+	old := s.detach(e)
+	s.mu.Unlock()
+	if old != nil {
+		s.closeBlob(old)
+	}
+	return s.changeLedger(func() []record {
+		if e.object.Number == 0 {
+			return nil
+		}
+		return []record{{kindDoubted, e.object}}
+	}, func([]record) {})
 }
 
 // name journals the digest and renames the file, each durable before the next.
@@ -118,10 +190,15 @@ func (s *Store) name(d Digest, tmp string) error {
 	if err == nil {
 		err = s.subdir(d)
 	}
-	if err == nil {
-		err = s.fs.Rename(tmp, s.path(d))
-	}
 	if err != nil {
+		return errors.Join(err, s.fs.Remove(tmp))
+	}
+	return s.rename(d, tmp)
+}
+
+// rename gives an upload its name, durably.
+func (s *Store) rename(d Digest, tmp string) error {
+	if err := s.fs.Rename(tmp, s.path(d)); err != nil {
 		return errors.Join(err, s.fs.Remove(tmp))
 	}
 	for _, dir := range []string{filepath.Dir(s.path(d)), filepath.Join(s.dir, tmpName)} {

@@ -53,6 +53,7 @@ func (f Finding) String() string {
 // Summary is what Verify has looked at, and what it found.
 type Summary struct {
 	Shards, Segments, Blobs, Streams int
+	Evicted                          int    // of the segments: their payload is in the object store, and was not read
 	Records                          uint64 // of the log, above low-water
 	Bytes                            int64  // of segments, blobs and log
 	Stops, Hurts, Notes              int
@@ -62,8 +63,8 @@ type Summary struct {
 func (s *Summary) Clean() bool { return s.Stops+s.Hurts == 0 }
 
 func (s *Summary) String() string {
-	return fmt.Sprintf("%d shards, %d streams, %d segments, %d blobs, %d records of the log, %d bytes read: %d findings that refuse a start, %d that hurt reads, %d notes",
-		s.Shards, s.Streams, s.Segments, s.Blobs, s.Records, s.Bytes, s.Stops, s.Hurts, s.Notes)
+	return fmt.Sprintf("%d shards, %d streams, %d segments (%d of them in the object store, whose payload was not read), %d blobs, %d records of the log, %d bytes read: %d findings that refuse a start, %d that hurt reads, %d notes",
+		s.Shards, s.Streams, s.Segments, s.Evicted, s.Blobs, s.Records, s.Bytes, s.Stops, s.Hurts, s.Notes)
 }
 
 // Names in a data directory that package engine makes. Its tests compare.
@@ -76,6 +77,8 @@ const (
 	blobsName       = "blobs"
 	quarantineName  = "quarantine"
 	lostFoundName   = "lost+found"
+	tierName        = "TIER"
+	tierNew         = "TIER.new"
 	refuses         = "a start refuses it"
 	reservedNothing = "no reservation accounts for it: it is left alone"
 )

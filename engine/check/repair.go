@@ -1,6 +1,7 @@
 package check
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -85,14 +86,18 @@ func Apply(dir string, o engine.Options, now time.Time) (*Plan, error) {
 	}
 	p, err := propose(dir, o, now)
 	if err == nil && (len(p.ops) > 0 || p.Unfinished) {
-		err = p.apply(o.FS, dir)
+		err = p.apply(dir, o)
 	}
 	return p, errors.Join(err, lock.Close())
 }
 
+// mirrorTime is how long a repair waits for the object store.
+const mirrorTime = 2 * time.Minute
+
 // apply carries the plan out between BeginRepair and EndRepair: whatever becomes of it
 // in between, no start takes the directory for whole.
-func (p *Plan) apply(fsys vfs.FS, dir string) error {
+func (p *Plan) apply(dir string, o engine.Options) error {
+	fsys := o.FS
 	if err := engine.BeginRepair(fsys, dir, p.NewHistory); err != nil {
 		return fmt.Errorf("beginning the repair: %w", err)
 	}
@@ -105,6 +110,11 @@ func (p *Plan) apply(fsys vfs.FS, dir string) error {
 		if err := do(fsys); err != nil {
 			return fmt.Errorf("step %d, %s: %w", i+1, p.Steps[i], err)
 		}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), mirrorTime)
+	defer cancel()
+	if err := engine.TellMirror(ctx, fsys, dir, o); err != nil {
+		return fmt.Errorf("telling the mirror in the object store of the new history: %w", err)
 	}
 	if err := engine.EndRepair(fsys, dir); err != nil {
 		return fmt.Errorf("ending the repair: %w", err)
@@ -176,15 +186,19 @@ func (r *repairer) freeName(now time.Time) (string, error) {
 // verdict brings all streams back as a start would, and says what is lost.
 func (r *repairer) verdict() error {
 	var orphans []string
-	there := map[blob.Digest]bool{} // of blobs that snapshots refer to, whether the file exists
-	err := engine.Probe(r.dir, r.options, func(f *engine.Found) {
+	there := map[blob.Digest]bool{} // of blobs that snapshots refer to, whether they are here or in the object store
+	copied, err := blob.Copies(r.fs, r.path(blobsName))
+	if err != nil {
+		return beyond("%w", err)
+	}
+	err = engine.Probe(r.dir, r.options, func(f *engine.Found) {
 		if f.Orphan {
 			orphans = append(orphans, fmt.Sprintf("%s/%s", f.Bucket, f.Name))
 		}
 		for _, n := range f.Snapshots {
 			if _, asked := there[n.Digest]; !asked {
 				_, err := r.fs.Stat(blob.Path(r.path(blobsName), n.Digest))
-				there[n.Digest] = err == nil
+				there[n.Digest] = err == nil || copied(n.Digest)
 			}
 		}
 		r.lost.seen(f, there)
@@ -198,6 +212,9 @@ func (r *repairer) verdict() error {
 		slices.Sort(orphans)
 		return beyond("these forks inherit bytes that would be gone or could become others, since their source is in what is lost: %s",
 			strings.Join(orphans, ", "))
+	}
+	if where, err := engine.UsesTier(r.fs, r.dir); r.plan.NewHistory && where != "" && r.options.Tier == nil {
+		return errors.Join(err, fmt.Errorf("%s: %w: the new history has to be told to the mirror at %s", r.dir, engine.ErrNeedsTier, where))
 	}
 	r.plan.Losses = r.lost.tell()
 	return r.unreferenced(there)
@@ -220,12 +237,12 @@ func (r *repairer) unreferenced(refs map[blob.Digest]bool) error {
 
 // manifest makes a shard's manifest readable.
 func (r *repairer) manifest(dir string) error {
-	_, err := manifest.Read(r.fs, dir)
-	if err == nil {
+	_, readErr := manifest.Read(r.fs, dir)
+	if readErr == nil {
 		return nil
 	}
-	if corruption(err) == nil {
-		return beyond("%w", err)
+	if corruption(readErr) == nil {
+		return beyond("%w", readErr)
 	}
 	files, listErr := manifest.Files(r.fs, dir)
 	if listErr != nil {
@@ -240,10 +257,14 @@ func (r *repairer) manifest(dir string) error {
 			return beyond("%w", f.Err)
 		}
 	}
-	if chosen == nil {
-		return beyond("nothing else says which segments belong to the shard: %w", err)
+	if where, err := engine.UsesTier(r.fs, r.dir); err != nil || where != "" {
+		return beyond("an older manifest does not say what became of segments in the object store %s, from which «snakream restore» can bring the directory back: %w",
+			where, errors.Join(corruption(readErr), err))
 	}
-	next, err := r.takeOut(dir, files, chosen, err)
+	if chosen == nil {
+		return beyond("nothing else says which segments belong to the shard: %w", readErr)
+	}
+	next, err := r.takeOut(dir, files, chosen, readErr)
 	if err != nil {
 		return err
 	}
@@ -340,18 +361,15 @@ func (r *repairer) segments(n int, dir string) error {
 	var dropped []manifest.Segment
 	for _, id := range ids {
 		m := state.Segments[id]
-		if m.Evicted {
-			continue
-		}
-		path := segmentPath(dir, id)
-		extents, err := r.sound(path, id)
+		path := pathOf(dir, m)
+		extents, err := r.sound(dir, m)
 		switch {
 		case err == nil:
 			continue
 		case corruption(err) == nil:
 			return beyond("%w", err)
-		case m.Remote:
-			return beyond("the object store has a copy of it, which is better than none: put that in its place, and verify. %w", err)
+		case m.Object != 0:
+			return beyond("the object store has a copy of it, object %d, and a repair does not fetch it; «snakream restore» does. %w", m.Object, err)
 		}
 		if len(dropped) == 0 {
 			if err := r.keepManifest(dir); err != nil {
@@ -372,8 +390,8 @@ func (r *repairer) segments(n int, dir string) error {
 
 // sound reports what of a segment would keep the directory from being opened, and what
 // the segment holds, if that can be known.
-func (r *repairer) sound(path string, id base.SegmentID) (extents []base.Extent, err error) {
-	seg, f, err := openSegment(r.fs, path, id)
+func (r *repairer) sound(dir string, m manifest.Segment) (extents []base.Extent, err error) {
+	seg, f, err := openSegment(r.fs, dir, m)
 	if err != nil {
 		return nil, err
 	}
@@ -430,11 +448,8 @@ func (r *repairer) newest(dir string, dropped []manifest.Segment) error {
 	if err != nil {
 		return err
 	}
-	for id, m := range state.Segments {
-		if m.Evicted {
-			continue
-		}
-		seg, f, err := openSegment(r.fs, segmentPath(dir, id), id)
+	for _, m := range state.Segments {
+		seg, f, err := openSegment(r.fs, dir, m)
 		if err != nil {
 			return err
 		}
@@ -511,10 +526,10 @@ func (r *repairer) hasLog(dir string) bool {
 func (r *repairer) blobs() error {
 	dir := r.path(blobsName)
 	if err := blob.Check(r.fs, dir); err != nil {
-		if corruption(err) == nil {
-			return beyond("%w", err)
-		}
 		journal := blob.JournalPath(dir)
+		if c := corruption(err); c == nil || c.Path != journal {
+			return beyond("%w", err) // also of the ledger, without which nobody knows what is in the object store
+		}
 		if _, statErr := r.fs.Stat(journal); statErr == nil {
 			if err := r.quarantine(journal, err.Error()); err != nil {
 				return err
@@ -528,7 +543,9 @@ func (r *repairer) blobs() error {
 	var errs []error
 	err := blob.Inspect(r.fs, dir, func(i blob.Item) {
 		if i.Known() && !i.Temp && corruption(i.Err) != nil {
-			r.lost.blobs[i.Digest] = i.Path
+			if !i.Copied {
+				r.lost.blobs[i.Digest] = i.Path
+			}
 			errs = append(errs, r.quarantine(i.Path, i.Err.Error()))
 		}
 	})

@@ -2,6 +2,7 @@ package check
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -19,6 +20,7 @@ import (
 	"github.com/snakream/snakream/engine/core"
 	"github.com/snakream/snakream/internal/base"
 	"github.com/snakream/snakream/internal/vfs/vfstest"
+	"github.com/snakream/snakream/tiering"
 )
 
 const dataDir = "data"
@@ -41,6 +43,8 @@ type site struct {
 	shards int
 	want   map[string]string // contents of the streams
 	late   []late            // what was appended last, and is in the log only
+	tier   tiering.Store     // nil: none
+	budget int64             // of local disk; 0: no limit
 	digest blob.Digest       // of the snapshot of stream s0, at offset 0
 }
 
@@ -88,6 +92,9 @@ func (s *site) options(memtable int64) engine.Options {
 	o := tiny(s.fs, s.shards)
 	if memtable > 0 {
 		o.MemtableBytes, o.WALMaxBytes = memtable, 2*memtable
+	}
+	if s.tier != nil {
+		o.Tier, o.TierFlushInterval, o.TierMinBytes, o.LocalDiskBudget = s.tier, 500*time.Millisecond, 16<<10, s.budget
 	}
 	return o
 }
@@ -155,7 +162,7 @@ func (s *site) content(e *engine.Engine, name string) (good int, next int, err e
 		var b []byte
 		readErr := e.Read(v, off, min(off+500, v.Next), 500, &step)
 		if readErr == nil {
-			b, readErr = step.Append(nil)
+			b, readErr = step.Append(context.Background(), nil)
 		}
 		if readErr != nil {
 			err = errors.Join(err, readErr)

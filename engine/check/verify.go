@@ -137,7 +137,7 @@ func (v *verifier) top(c *census, shards int) {
 		switch m := shardName.FindStringSubmatch(name); {
 		case m != nil && m[1] >= fmt.Sprintf("%02d", shards):
 			v.note(v.path(name), "there are %d shards: nobody reads this one", shards)
-		case m != nil, name == identityName, name == identityRepair, name == repairTemp, name == lockName, name == blobsName, name == lostFoundName:
+		case m != nil, name == identityName, name == identityRepair, name == repairTemp, name == lockName, name == blobsName, name == lostFoundName, name == tierName, name == tierNew:
 		case name == quarantineName:
 			files, bytes := v.size(v.path(name))
 			v.note(v.path(name), "%d files, %d bytes, which repairs have put there; they may hold data that was deleted since", files, bytes)

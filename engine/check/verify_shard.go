@@ -1,6 +1,7 @@
 package check
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -37,8 +38,27 @@ func segmentNumber(name string) (id base.SegmentID, ok bool) {
 	return base.SegmentID(n), err == nil && (ext == "seg" || ext == "tail")
 }
 
-// openSegment opens a segment of a shard; the file is the caller's to close.
-func openSegment(fsys vfs.FS, path string, id base.SegmentID) (*segment.Segment, vfs.File, error) {
+// pathOf is where a shard has what it has of a segment.
+func pathOf(shard string, m manifest.Segment) string {
+	if m.Evicted {
+		return evictedPath(shard, m.ID)
+	}
+	return segmentPath(shard, m.ID)
+}
+
+// absent is the object of an evicted segment, of which nobody here reads anything.
+type absent int64
+
+func (a absent) Size() int64                     { return int64(a) }
+func (absent) ReadAt([]byte, int64) (int, error) { return 0, errors.New("it is in the object store") }
+func (absent) Discard(int64, int64)              {}
+func (a absent) ReadContext(_ context.Context, p []byte, off int64) (int, error) {
+	return a.ReadAt(p, off)
+}
+
+// openSegment opens what a shard has of a segment; the file is the caller's to close.
+func openSegment(fsys vfs.FS, shard string, m manifest.Segment) (*segment.Segment, vfs.File, error) {
+	path, id := pathOf(shard, m), m.ID
 	f, err := fsys.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil, &base.CorruptionError{Path: path, Detail: "the manifest names it, and it is missing"}
@@ -46,11 +66,15 @@ func openSegment(fsys vfs.FS, path string, id base.SegmentID) (*segment.Segment,
 	if err != nil {
 		return nil, nil, err
 	}
-	src, err := segment.FileSource(f)
-	if err != nil {
-		return nil, nil, errors.Join(err, f.Close())
+	var seg *segment.Segment
+	if m.Evicted {
+		seg, err = segment.OpenTail(f, absent(m.Size), path, id)
+	} else {
+		var src segment.Source
+		if src, err = segment.FileSource(f); err == nil {
+			seg, err = segment.Open(src, path, id)
+		}
 	}
-	seg, err := segment.Open(src, path, id)
 	if err != nil {
 		return nil, nil, errors.Join(err, f.Close())
 	}
@@ -121,8 +145,10 @@ func (v *verifier) segments(shard string, state manifest.State, readable bool) {
 		_, live := state.Segments[id]
 		switch path := filepath.Join(dir, name); {
 		case ok && live:
-		case ok && !readable:
+		case ok && !readable && filepath.Ext(name) == ".seg":
 			ids = append(ids, id)
+		case ok && !readable:
+			v.note(path, "what is left here of a segment that is in the object store; without a manifest it is not known of which size")
 		case ok && id < state.NextSegment:
 			v.note(path, "the output of a flush or merge that was not completed: the next start removes it")
 		case ok:
@@ -133,30 +159,26 @@ func (v *verifier) segments(shard string, state manifest.State, readable bool) {
 	}
 	slices.Sort(ids)
 	for _, id := range slices.Compact(ids) {
-		v.segment(shard, id, state.Segments[id])
+		m := state.Segments[id]
+		m.ID = id // where the manifest can't be read, it is all that is known
+		v.segment(shard, m)
 	}
 }
 
-func (v *verifier) segment(shard string, id base.SegmentID, m manifest.Segment) {
+func (v *verifier) segment(shard string, m manifest.Segment) {
 	v.sum.Segments++
-	path := segmentPath(shard, id)
-	if m.Evicted {
-		path = evictedPath(shard, id)
-		if _, err := v.fs.Stat(path); err != nil {
-			v.failed(Stops, path, err, refuses)
-			return
-		}
-		v.note(path, "its payload is in the object store, which was not read")
-		return
-	}
-	seg, f, err := openSegment(v.fs, path, id)
+	path := pathOf(shard, m)
+	seg, f, err := openSegment(v.fs, shard, m)
 	if err != nil {
 		v.failed(Stops, path, err, refuses)
 		return
 	}
 	defer f.Close()
+	if m.Evicted {
+		v.sum.Evicted++
+	}
 	v.sum.Bytes += seg.Size()
-	seg.Check(true, func(d segment.Damage) {
+	seg.Check(!m.Evicted, func(d segment.Damage) {
 		if d.State {
 			v.failed(Stops, path, d.Err, refuses)
 			return
@@ -225,6 +247,8 @@ func (v *verifier) blobs(known bool) {
 			v.note(i.Path, "what is left of an upload: the next start removes it")
 		case !i.Known():
 			v.note(i.Path, "not a file of this program: it is left alone")
+		case i.Err != nil && i.Copied:
+			v.failed(Hurts, i.Path, i.Err, "it is read from the object store instead")
 		case i.Err != nil:
 			v.failed(Hurts, i.Path, i.Err, v.snapshotsOf(i.Digest, known))
 		case known && len(v.refs[i.Digest]) == 0 && !i.Named:
@@ -242,8 +266,12 @@ func (v *verifier) blobs(known bool) {
 		v.failed(Stops, dir, err, refuses)
 		return
 	}
+	copied, err := blob.Copies(v.fs, dir)
+	if err != nil {
+		return // it was said above
+	}
 	for d := range v.refs {
-		if !there[d] {
+		if !there[d] && !copied(d) {
 			path := blob.Path(dir, d)
 			v.failed(Hurts, path, &base.CorruptionError{Path: path, Detail: "the blob is missing"}, v.snapshotsOf(d, known))
 		}

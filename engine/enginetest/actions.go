@@ -2,6 +2,7 @@ package enginetest
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 
@@ -461,7 +462,7 @@ func (w *World) compare(v *engine.View, data []byte, ends []int, all bool) error
 	c := incarnation{ends: ends}
 	for range 3 {
 		off := first + w.rng.IntN(len(data)+1-first)
-		exact, rec, err := w.e.Boundary(v, base.Offset(off), false)
+		exact, rec, err := w.e.Boundary(context.Background(), v, base.Offset(off), false)
 		if err != nil {
 			return err
 		}
@@ -483,7 +484,7 @@ func (w *World) compare(v *engine.View, data []byte, ends []int, all bool) error
 			end = x
 		}
 	}
-	if fit, err := w.e.Fit(v, base.Offset(at), size, false); err != nil || fit != base.Offset(end) {
+	if fit, err := w.e.Fit(context.Background(), v, base.Offset(at), size, false); err != nil || fit != base.Offset(end) {
 		return fmt.Errorf("what fits %d bytes from %d on ends at %d instead of %d: %w", size, at, fit, end, err)
 	}
 	return nil
@@ -497,7 +498,7 @@ func ReadRange(e *engine.Engine, v *engine.View, from, to base.Offset, max int) 
 	for from < to {
 		err := e.Read(v, from, to, max, &st)
 		if err == nil {
-			all, err = st.Append(all)
+			all, err = st.Append(context.Background(), all)
 		}
 		if err != nil {
 			return nil, err

@@ -2,6 +2,7 @@ package enginetest
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -195,7 +196,7 @@ func (w *World) compareTrimmed(v *engine.View, ends []int) error {
 	if n > first {
 		want = ends[n-1]
 	}
-	if at, err := w.e.RecordOffset(v, uint64(n), false); err != nil || int(at) != want {
+	if at, err := w.e.RecordOffset(context.Background(), v, uint64(n), false); err != nil || int(at) != want {
 		return fmt.Errorf("message %d begins at %d instead of %d: %w", n, at, want, err)
 	}
 	return w.checkSnapshots(v)
@@ -225,7 +226,7 @@ func (w *World) checkBlob(s *record.Snapshot) error {
 		return err
 	}
 	defer b.Release()
-	got, err := b.Append(nil, 0, int(b.Size()))
+	got, err := b.Append(context.Background(), nil, 0, int(b.Size()))
 	want, ok := w.blobs.Load(blob.Digest(s.Digest))
 	if err != nil || !ok || !bytes.Equal(got, want.([]byte)) || s.Size != b.Size() {
 		return fmt.Errorf("%d bytes of %d, known %t: %w", len(got), s.Size, ok, err)

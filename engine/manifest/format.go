@@ -136,11 +136,11 @@ func decodeFrame(b []byte, number uint64) (payload []byte, seq uint64, ok bool) 
 //
 // A segment:
 //
-//	id │ size │ kind u8 │ level u8 │ flags u8 (1: remote, 2: evicted) │ run │ min stream │
-//	max stream │ dead since (varint, ms)
+//	id │ size │ kind u8 │ level u8 │ flags u8 (1: object number follows, 2: evicted) │
+//	[object] │ run │ min stream │ max stream │ dead since (varint, ms)
 const (
 	editLow        = 1
-	segmentRemote  = 1
+	segmentObject  = 1
 	segmentEvicted = 2
 
 	minSegmentBytes = 8
@@ -162,15 +162,16 @@ func appendEdit(dst []byte, e *Edit) []byte {
 	}
 	dst = bin.AppendUvarint(dst, uint64(len(e.Add)))
 	for i := range e.Add {
-		dst = appendSegment(dst, &e.Add[i])
+		dst = AppendSegment(dst, &e.Add[i])
 	}
 	return dst
 }
 
-func appendSegment(dst []byte, g *Segment) []byte {
+// AppendSegment appends the encoding of one segment to dst.
+func AppendSegment(dst []byte, g *Segment) []byte {
 	var flags byte
-	if g.Remote {
-		flags |= segmentRemote
+	if g.Object != 0 {
+		flags |= segmentObject
 	}
 	if g.Evicted {
 		flags |= segmentEvicted
@@ -178,6 +179,9 @@ func appendSegment(dst []byte, g *Segment) []byte {
 	dst = bin.AppendUvarint(dst, uint64(g.ID))
 	dst = bin.AppendUvarint(dst, uint64(g.Size))
 	dst = append(dst, g.Kind, g.Level, flags)
+	if g.Object != 0 {
+		dst = bin.AppendUvarint(dst, g.Object)
+	}
 	dst = bin.AppendUvarint(dst, g.Run)
 	dst = bin.AppendUvarint(dst, uint64(g.MinStream))
 	dst = bin.AppendUvarint(dst, uint64(g.MaxStream))
@@ -204,7 +208,7 @@ func decodeEdit(p []byte) (Edit, error) {
 	n := d.Count(maxSegments)
 	e.Add = slices.Grow(e.Add, min(n, d.Len()/minSegmentBytes))
 	for range n {
-		g, err := decodeSegment(d)
+		g, err := DecodeSegment(d)
 		if err != nil {
 			return Edit{}, err
 		}
@@ -213,22 +217,27 @@ func decodeEdit(p []byte) (Edit, error) {
 	return e, d.End()
 }
 
-func decodeSegment(d *bin.Decoder) (Segment, error) {
+// DecodeSegment takes from d what AppendSegment appends. It checks no more than that
+// the encoding is one.
+func DecodeSegment(d *bin.Decoder) (Segment, error) {
 	g := Segment{ID: base.SegmentID(d.Uvarint())}
 	size := d.Uvarint()
 	g.Kind, g.Level = d.U8(), d.U8()
 	flags := d.U8()
+	if flags&segmentObject != 0 {
+		g.Object = d.Uvarint()
+	}
 	g.Run = d.Uvarint()
 	g.MinStream, g.MaxStream = base.StreamID(d.Uvarint()), base.StreamID(d.Uvarint())
 	g.DeadSince = base.Millis(d.Varint())
 	switch {
 	case d.Err() != nil:
 		return Segment{}, d.Err()
-	case size > math.MaxInt64 || flags&^(segmentRemote|segmentEvicted) != 0:
+	case size > math.MaxInt64 || flags&^(segmentObject|segmentEvicted) != 0 || flags&segmentObject != 0 && g.Object == 0:
 		return Segment{}, fmt.Errorf("segment %d: size %d, flags %#x", g.ID, size, flags)
 	}
 	g.Size = int64(size)
-	g.Remote, g.Evicted = flags&segmentRemote != 0, flags&segmentEvicted != 0
+	g.Evicted = flags&segmentEvicted != 0
 	return g, nil
 }
 

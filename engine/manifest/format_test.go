@@ -21,10 +21,10 @@ var goldenEdits = []Edit{
 		Low: &Position{LSN: 1000, Batch: 90},
 		Add: []Segment{
 			{ID: 1, Size: 1 << 20, Kind: 1, MinStream: 1, MaxStream: 900},
-			{ID: 2, Size: 1 << 33, Kind: 2, Level: 3, MinStream: 5, MaxStream: 1 << 60, DeadSince: 1_700_000_000_000, Remote: true},
+			{ID: 2, Size: 1 << 33, Kind: 2, Level: 3, MinStream: 5, MaxStream: 1 << 60, DeadSince: 1_700_000_000_000, Object: 77},
 		},
 	},
-	{Remove: []base.SegmentID{1}, Add: []Segment{{ID: 2, Size: 1 << 33, MaxStream: 9, Remote: true, Evicted: true}}},
+	{Remove: []base.SegmentID{1}, Add: []Segment{{ID: 2, Size: 1 << 33, MaxStream: 9, Object: 77, Evicted: true}}},
 }
 
 // goldenFiles returns the files of the golden manifest in a version.

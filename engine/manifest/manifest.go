@@ -35,10 +35,9 @@ type Segment struct {
 	// DeadSince is when the oldest deleted, trimmed or superseded bytes in it
 	// became so; 0 if it holds none.
 	DeadSince base.Millis
-	// Remote says that the object store holds a verified copy.
-	Remote bool
-	// Evicted says that the local file has only footer and rows left. An evicted
-	// segment is Remote.
+	// Object is the number of the object that is a verified copy; 0 if there is none.
+	Object uint64
+	// Evicted says that payload and boundaries are only in the object.
 	Evicted bool
 }
 
@@ -100,7 +99,7 @@ func (s *State) check(e *Edit) error {
 			return fmt.Errorf("%w: segment %d is not reserved", ErrInvalid, g.ID)
 		case seen[g.ID]:
 			return fmt.Errorf("%w: segment %d is named twice", ErrInvalid, g.ID)
-		case g.Size < 0 || g.MinStream > g.MaxStream || g.Evicted && !g.Remote:
+		case g.Size < 0 || g.MinStream > g.MaxStream || g.Evicted && g.Object == 0:
 			return fmt.Errorf("%w: segment %+v", ErrInvalid, g)
 		}
 		seen[g.ID] = true

@@ -76,12 +76,12 @@ func randomEdit(rng *rand.Rand, s State) Edit {
 		if id >= next || slices.Contains(e.Remove, id) || slices.ContainsFunc(e.Add, func(g Segment) bool { return g.ID == id }) {
 			continue
 		}
-		remote := rng.IntN(2) == 0
+		object := (rng.Uint64() >> 1) * uint64(rng.IntN(2))
 		low := base.StreamID(rng.Uint64() >> 1)
 		e.Add = append(e.Add, Segment{
 			ID: id, Size: rng.Int64(), Kind: uint8(rng.Uint32()), Level: uint8(rng.Uint32()),
 			MinStream: low, MaxStream: low + base.StreamID(rng.Uint64()>>1),
-			DeadSince: base.Millis(rng.Int64()), Remote: remote, Evicted: remote && rng.IntN(2) == 0,
+			DeadSince: base.Millis(rng.Int64()), Object: object, Evicted: object > 0 && rng.IntN(2) == 0,
 		})
 	}
 	return e

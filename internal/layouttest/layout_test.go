@@ -32,19 +32,27 @@ wal/record:            internal/base internal/bin !os !net !sync !time
 wal:                   internal/base internal/bin internal/invariants internal/vfs !net
 segment:               internal/base internal/bin internal/invariants internal/vfs !net
 index:                 internal/base internal/bin internal/invariants +github.com/google/btree !os !net !sync !time
+tiering:               internal/base +golang.org/x/time !os !net
+tiering/dir:           tiering !net
+tiering/s3:            tiering +github.com/aws
+tiering/storetest:     tiering !os !net
+tiering/tiertest:      tiering !os !net
 engine/core:           index wal/record internal/base internal/invariants !os !net !sync !time
 engine/memtable:       internal/base internal/invariants !os !net !time
 engine/manifest:       internal/base internal/bin internal/vfs !os !net !time
 engine/blob:           internal/base internal/bin internal/vfs segment !os !net !time
-engine/check:         engine engine/blob engine/manifest segment wal wal/record internal/base internal/vfs internal/vfs/overlay !net
+engine/cold:           tiering !os !net
+engine/mirror:         engine/manifest internal/base internal/bin tiering !os !net !sync
+engine/check:          engine engine/blob engine/manifest segment wal wal/record internal/base internal/vfs internal/vfs/overlay !net
 engine/enginetest:     engine engine/blob engine/core wal/record internal/base internal/vfs/vfstest !net
-engine:                engine/blob engine/core engine/manifest engine/memtable index segment wal wal/record internal/base internal/bin internal/invariants internal/vfs +github.com/google/btree +github.com/prometheus !net
+engine:                engine/blob engine/cold engine/core engine/manifest engine/memtable engine/mirror tiering index segment wal wal/record internal/base internal/bin internal/invariants internal/vfs +github.com/google/btree +github.com/prometheus !net
 server/http1:          internal/base !os !net !sync
 server:                engine engine/blob engine/core protocol server/http1 internal/base +github.com/cloudwego +github.com/prometheus +golang.org/x/sys
+test/faults:
 bench:
 fuzz:
 test/internal/daemontest:
-cmd/snakream:          engine engine/check server wal wal/record segment protocol internal/base internal/vfs +github.com/spf13 +github.com/BurntSushi/toml
+cmd/snakream:          engine engine/check engine/mirror tiering tiering/dir tiering/s3 server wal wal/record segment protocol internal/base internal/vfs +github.com/spf13 +github.com/BurntSushi/toml
 `
 
 type pkg struct {

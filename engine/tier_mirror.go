@@ -1,0 +1,508 @@
+package engine
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/snakream/snakream/engine/blob"
+	"github.com/snakream/snakream/engine/manifest"
+	"github.com/snakream/snakream/engine/mirror"
+	"github.com/snakream/snakream/internal/base"
+	"github.com/snakream/snakream/tiering"
+	"github.com/snakream/snakream/wal/record"
+)
+
+// What the mirror names has to be consistent: a restore finds of each stream a prefix of
+// what was acknowledged, with everything that its rows refer to. So
+//
+//   - of the segments that may hold one stream, by age, only those before the first one
+//     that is not in the store are named;
+//   - a merge's output takes the place of its inputs, which stand in for it until it is
+//     in the store itself;
+//   - an output that left out bytes because of a newer trim or delete is named only with
+//     or after what says so;
+//   - a segment with a fork is named only with or after its source's bytes up to there,
+//     one with a snapshot only when the snapshot is in the store.
+
+// facts is what a segment refers to.
+type facts struct {
+	forks     []forkFact
+	snapshots []snapshotFact
+	news      map[base.StreamID]bool // streams of whose snapshots it says something, or that ended
+}
+
+type forkFact struct {
+	source base.StreamID
+	upTo   base.Offset
+}
+
+type snapshotFact struct {
+	stream base.StreamID
+	digest blob.Digest
+}
+
+// learn reads the facts of the live segments that the mirror does not name.
+func (s *tierShard) learn() error {
+	rs := s.s.acquire()
+	if rs == nil {
+		return ErrClosed
+	}
+	defer rs.release()
+	for id := range s.live {
+		ref := rs.segs[id]
+		if s.inMirror[id].Object != 0 || s.facts[id] != nil || ref == nil {
+			continue
+		}
+		f, err := factsOf(ref)
+		if err != nil {
+			return err
+		}
+		s.facts[id] = f
+	}
+	return nil
+}
+
+func factsOf(ref *segmentRef) (*facts, error) {
+	f := &facts{news: map[base.StreamID]bool{}}
+	for row, err := range ref.seg.AllRows() {
+		if err != nil {
+			return nil, err
+		}
+		key, err := record.ParseKey(row.Key)
+		if err != nil {
+			return nil, err
+		}
+		switch {
+		case key.Kind == record.RowConfig && !row.Removed:
+			c, err := record.DecodeConfig(row.Value)
+			if err != nil {
+				return nil, err
+			}
+			if c.Fork != nil {
+				f.forks = append(f.forks, forkFact{c.Fork.Source, c.Fork.Offset})
+			}
+		case key.Kind == record.RowState && row.Removed:
+			f.news[row.Stream] = true
+		case key.Kind == record.RowSnapshot:
+			f.news[row.Stream] = true
+			if row.Removed {
+				continue
+			}
+			n, err := record.DecodeSnapshot(key.Offset, row.Value)
+			if err != nil {
+				return nil, err
+			}
+			if n.Replaced == 0 {
+				f.snapshots = append(f.snapshots, snapshotFact{row.Stream, n.Digest})
+			}
+		}
+	}
+	return f, nil
+}
+
+// choice is what the mirror could say of a shard.
+type choice struct {
+	segs    map[base.SegmentID]manifest.Segment
+	atoms   map[base.SegmentID]bool // what it was chosen from
+	covered base.LSN
+	kept    bool // it stays as it is
+}
+
+// choose picks what the mirror may name of a shard, with none of the refused segments.
+func (s *tierShard) choose(refused map[base.SegmentID]bool) choice {
+	atoms := s.atoms(refused)
+	c := choice{segs: map[base.SegmentID]manifest.Segment{}, atoms: map[base.SegmentID]bool{}, covered: s.low.LSN}
+	var blocked []manifest.Segment
+	for _, m := range atoms {
+		c.atoms[m.ID] = true
+		if m.Object != 0 && !refused[m.ID] && !overlapsAny(blocked, m) {
+			c.segs[m.ID] = m
+			continue
+		}
+		blocked = append(blocked, m)
+		c.covered = min(c.covered, s.after[m.ID])
+	}
+	c.covered = max(c.covered, s.covered)
+	if s.loses(&c, blocked) {
+		return choice{segs: s.inMirror, atoms: c.atoms, covered: s.covered, kept: true}
+	}
+	return c
+}
+
+// atoms returns what may be named, oldest first: the live segments, or in place of one
+// that is not in the store, or refused, what it was made of.
+func (s *tierShard) atoms(refused map[base.SegmentID]bool) []manifest.Segment {
+	var all []manifest.Segment
+	seen := map[base.SegmentID]bool{}
+	var add func(m manifest.Segment)
+	add = func(m manifest.Segment) {
+		if seen[m.ID] {
+			return
+		}
+		seen[m.ID] = true
+		l, known := s.made[m.ID]
+		if m.Object != 0 && !refused[m.ID] || !known || len(l.inputs) == 0 {
+			all = append(all, m)
+			return
+		}
+		for _, in := range l.inputs {
+			add(in)
+		}
+	}
+	for _, m := range s.live {
+		add(m)
+	}
+	slices.SortFunc(all, func(a, b manifest.Segment) int {
+		return cmp.Or(cmp.Compare(a.Run, b.Run), cmp.Compare(a.ID, b.ID))
+	})
+	return all
+}
+
+func overlapsAny(all []manifest.Segment, m manifest.Segment) bool {
+	return slices.ContainsFunc(all, func(b manifest.Segment) bool {
+		return b.Kind == m.Kind && b.MinStream <= m.MaxStream && m.MinStream <= b.MaxStream
+	})
+}
+
+// loses reports whether the choice lacks something that the mirror has and that nothing
+// chosen was made of.
+func (s *tierShard) loses(c *choice, blocked []manifest.Segment) bool {
+	unknown := slices.ContainsFunc(blocked, func(m manifest.Segment) bool { return m.ID < s.firstNew })
+	for id := range s.inMirror {
+		if _, ok := c.segs[id]; ok {
+			continue
+		}
+		_, gone := s.gone[id]
+		if c.atoms[id] || !gone && unknown {
+			return true
+		}
+	}
+	return false
+}
+
+// consistent chooses for all shards what may be named together.
+func (t *tier) consistent() []choice {
+	refused := make([]map[base.SegmentID]bool, len(t.shards))
+	all := make([]choice, len(t.shards))
+	for i := range refused {
+		refused[i] = map[base.SegmentID]bool{}
+	}
+	for again := true; again; {
+		for i := range t.shards {
+			all[i] = t.shards[i].choose(refused[i])
+		}
+		again = false
+		for i := range t.shards {
+			if all[i].kept {
+				continue
+			}
+			for id, m := range all[i].segs {
+				if t.shards[i].inMirror[id].Object == 0 && !t.allowed(i, m, all) {
+					refused[i][id], again = true, true
+				}
+			}
+		}
+	}
+	return all
+}
+
+// allowed reports whether everything that a segment needs is named along with it.
+func (t *tier) allowed(shard int, m manifest.Segment, all []choice) bool {
+	s := &t.shards[shard]
+	since := s.made[m.ID].since
+	if m.ID < s.firstNew {
+		since = s.start
+	}
+	for i, lsn := range since {
+		if all[i].covered < lsn {
+			return false
+		}
+	}
+	f := s.facts[m.ID]
+	if f == nil {
+		return false
+	}
+	for _, n := range f.snapshots {
+		if !t.e.blobs.Has(n.digest) && !s.superseded(n, m, &all[shard]) {
+			return false
+		}
+	}
+	for _, f := range f.forks {
+		if i := f.source.Shard(len(t.shards)); !t.shards[i].holds(f, &all[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+// superseded reports whether a newer segment that is chosen too says what has become of
+// a snapshot.
+func (s *tierShard) superseded(n snapshotFact, m manifest.Segment, c *choice) bool {
+	for id, newer := range c.segs {
+		if f := s.facts[id]; newer.Run > m.Run && f != nil && f.news[n.stream] {
+			return true
+		}
+	}
+	return false
+}
+
+// holds reports whether a chosen segment says that a stream reaches up to an offset: the
+// bytes are in it or in those before.
+func (s *tierShard) holds(f forkFact, c *choice) bool {
+	rs := s.s.acquire()
+	if rs == nil {
+		return false
+	}
+	defer rs.release()
+	for id := range c.segs {
+		ref := rs.segs[id]
+		if ref == nil {
+			continue
+		}
+		st, ok := ref.seg.Find(f.source)
+		if !ok {
+			continue
+		}
+		for row, err := range ref.seg.Rows(st) {
+			if err != nil {
+				return false
+			}
+			if key, err := record.ParseKey(row.Key); err != nil || key.Kind != record.RowState {
+				continue
+			}
+			if row.Removed {
+				return true // it has gone since
+			}
+			if state, err := record.DecodeState(row.Value); err == nil && state.Next >= f.upTo {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// commitIfDue brings the mirror up to date when there is something new.
+func (t *tier) commitIfDue() {
+	if time.Since(t.committed) < tierCommit {
+		return
+	}
+	next, all := t.propose()
+	if t.differs(&next) {
+		t.commitState(next, all)
+		return
+	}
+	if time.Since(t.checked) > tierCheck && time.Since(t.committed) > tierCheck {
+		t.checked = time.Now()
+		if err := t.handle.Check(t.ctx); err != nil {
+			t.failed("check", err)
+		}
+	}
+}
+
+// commit changes the mirror now. It is false when that did not work.
+func (t *tier) commit() bool {
+	next, all := t.propose()
+	return t.commitState(next, all)
+}
+
+// propose makes the mirror's next state, and what it rests on.
+func (t *tier) propose() (mirror.State, []choice) {
+	for i := range t.shards {
+		if err := t.shards[i].learn(); err != nil {
+			t.e.opts.Logger.Warn("reading a segment's rows", "shard", i, "err", err)
+		}
+	}
+	all := t.consistent()
+	next := t.state
+	next.Written = t.e.now()
+	next.Shard = make([]mirror.Shard, len(all))
+	for i := range all {
+		s := &t.shards[i]
+		next.Shard[i] = mirror.Shard{Low: s.low, NextSegment: s.nextSeg, NextStream: s.nextID, Segments: sorted(all[i].segs)}
+		next.Shard[i].ExposedBytes, next.Shard[i].ExposedStreams = s.exposed(&all[i])
+	}
+	if t.next+tierParallel >= next.Objects {
+		next.Objects = t.next + numberBatch
+	}
+	next.Dead = t.nextDead(all)
+	return next, all
+}
+
+// exposed returns what a restore would lack: the bytes of memtables and of segments that
+// are not named, and how many streams those segments have something of.
+func (s *tierShard) exposed(c *choice) (bytes, streams int64) {
+	bytes = s.s.gauges.memtable.Load()
+	rs := s.s.acquire()
+	if rs == nil {
+		return bytes, 0
+	}
+	defer rs.release()
+	for id, m := range s.live {
+		if _, named := c.segs[id]; named {
+			continue
+		}
+		bytes += m.Size
+		if ref := rs.segs[id]; ref != nil {
+			streams += int64(ref.seg.Len())
+		}
+	}
+	return bytes, streams
+}
+
+func sorted(segs map[base.SegmentID]manifest.Segment) []manifest.Segment {
+	all := make([]manifest.Segment, 0, len(segs))
+	for _, m := range segs {
+		m.Evicted, m.DeadSince = false, 0 // this node's business
+		all = append(all, m)
+	}
+	slices.SortFunc(all, func(a, b manifest.Segment) int { return cmp.Compare(a.ID, b.ID) })
+	return all
+}
+
+// nextDead returns the objects to be deleted: those of before that are still there, and
+// what nothing will refer to any more.
+func (t *tier) nextDead(all []choice) []mirror.Dead {
+	var dead []mirror.Dead
+	named := map[string]bool{}
+	add := func(key string, since base.Millis) {
+		if !named[key] && !t.deleted[key] {
+			named[key] = true
+			dead = append(dead, mirror.Dead{Key: key, Since: since})
+		}
+	}
+	for _, d := range t.state.Dead {
+		add(d.Key, d.Since)
+	}
+	now := t.e.now()
+	for i := range all {
+		s, c := &t.shards[i], &all[i]
+		for id, m := range s.inMirror {
+			if _, ok := c.segs[id]; !ok {
+				add(tiering.SegmentKey(i, id, m.Object), now)
+			}
+		}
+		for id, m := range s.gone {
+			if _, kept := c.segs[id]; m.Object != 0 && !c.atoms[id] && !kept {
+				add(tiering.SegmentKey(i, id, m.Object), now)
+			}
+		}
+	}
+	for key := range t.strays {
+		add(key, now)
+	}
+	for _, o := range t.releasedBlobs(all) {
+		add(tiering.BlobKey(o.Digest, o.Number), now)
+	}
+	slices.SortFunc(dead, func(a, b mirror.Dead) int { return cmp.Compare(a.Key, b.Key) })
+	return dead
+}
+
+// releasedBlobs returns the objects of snapshots that are gone and that no restore would
+// look for any more: the mirror covers the records that said so.
+func (t *tier) releasedBlobs(all []choice) (out []blob.Object) {
+	for _, o := range t.e.blobs.Orphaned() {
+		k := objectKey{o.Digest, o.Number}
+		since, ok := t.released[k]
+		if !ok {
+			since = t.e.published()
+			t.released[k] = since
+		}
+		covered := true
+		for i, lsn := range since {
+			covered = covered && all[i].covered >= lsn
+		}
+		if covered {
+			out = append(out, o)
+		}
+	}
+	return out
+}
+
+// differs reports whether a state says something that the mirror does not.
+func (t *tier) differs(next *mirror.State) bool {
+	a, b := *next, t.state
+	a.Written, b.Written = 0, 0
+	a.Shard, b.Shard = slices.Clone(a.Shard), slices.Clone(b.Shard)
+	for i := range a.Shard { // a commit for reservations alone is not worth it
+		if i < len(b.Shard) && slices.Equal(a.Shard[i].Segments, b.Shard[i].Segments) {
+			a.Shard[i], b.Shard[i] = mirror.Shard{}, mirror.Shard{}
+		}
+	}
+	return string(mirror.Encode(&a)) != string(mirror.Encode(&b))
+}
+
+func (t *tier) commitState(next mirror.State, all []choice) bool {
+	err := t.handle.Commit(t.ctx, next)
+	if err != nil {
+		t.failed("commit", err)
+		return false
+	}
+	t.succeeded()
+	t.stats.commits.Add(1)
+	t.committed = time.Now()
+	t.settle(next, all)
+	return true
+}
+
+// settle notes what a commit has made true.
+func (t *tier) settle(next mirror.State, all []choice) {
+	t.state = next
+	for i := range all {
+		s := &t.shards[i]
+		if all[i].kept {
+			continue
+		}
+		s.inMirror = all[i].segs
+		s.covered = all[i].covered
+		for id := range s.inMirror {
+			delete(s.facts, id)
+		}
+		for id := range s.gone {
+			if !all[i].atoms[id] {
+				delete(s.gone, id)
+				delete(s.made, id)
+				delete(s.facts, id)
+				delete(s.after, id)
+			}
+		}
+		for id := range s.made {
+			_, live := s.live[id]
+			_, gone := s.gone[id]
+			if _, named := s.inMirror[id]; named || !live && !gone {
+				delete(s.made, id)
+			}
+		}
+	}
+	dead := map[string]bool{}
+	for _, d := range next.Dead {
+		dead[d.Key] = true
+	}
+	for key := range t.deleted {
+		if !dead[key] {
+			delete(t.deleted, key)
+		}
+	}
+	for key := range t.strays {
+		delete(t.strays, key)
+	}
+	t.forgetBlobs(dead)
+}
+
+// forgetBlobs tells the blob store which objects the mirror will see to.
+func (t *tier) forgetBlobs(dead map[string]bool) {
+	var gone []blob.Object
+	for _, o := range t.e.blobs.Orphaned() {
+		if dead[tiering.BlobKey(o.Digest, o.Number)] {
+			gone = append(gone, o)
+			delete(t.released, objectKey{o.Digest, o.Number})
+		}
+	}
+	if len(gone) == 0 {
+		return
+	}
+	if err := t.e.blobs.Forget(gone); err != nil {
+		t.e.opts.Logger.Warn("forgetting objects of snapshots", "err", err)
+		_ = t.e.syncBlobs() // which ends the engine if that was final
+	}
+}

@@ -1,0 +1,132 @@
+package engine
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/snakream/snakream/engine/manifest"
+	"github.com/snakream/snakream/engine/mirror"
+	"github.com/snakream/snakream/internal/base"
+)
+
+// tierShard is what the tier knows of a shard.
+type tierShard struct {
+	s *shard
+
+	// As the keeper last had it.
+	live    map[base.SegmentID]manifest.Segment
+	flushed map[base.SegmentID]flushedAt
+	low     manifest.Position
+	nextSeg base.SegmentID
+	nextID  uint64
+
+	inMirror map[base.SegmentID]manifest.Segment
+	covered  base.LSN // a restore would find every record up to here
+
+	made  map[base.SegmentID]lineage          // of live segments that a merge has made
+	gone  map[base.SegmentID]manifest.Segment // merged away, and perhaps all that the mirror can name yet
+	facts map[base.SegmentID]*facts           // of segments that the mirror does not name
+	after map[base.SegmentID]base.LSN         // of flushed segments: their rows begin behind
+
+	start    []base.LSN     // how far all shards had come when the program started
+	firstNew base.SegmentID // segments below were there then: what they leave out is not known
+}
+
+func newTierShard(s *shard, start []base.LSN) tierShard {
+	return tierShard{
+		s: s, start: start, firstNew: s.nextSeg, live: map[base.SegmentID]manifest.Segment{},
+		inMirror: map[base.SegmentID]manifest.Segment{}, made: map[base.SegmentID]lineage{},
+		gone: map[base.SegmentID]manifest.Segment{}, facts: map[base.SegmentID]*facts{},
+		after: map[base.SegmentID]base.LSN{},
+	}
+}
+
+// mirrored notes what the mirror says of the shard.
+func (s *tierShard) mirrored(m *mirror.Shard) {
+	s.inMirror = make(map[base.SegmentID]manifest.Segment, len(m.Segments))
+	for _, g := range m.Segments {
+		s.inMirror[g.ID] = g
+		delete(s.facts, g.ID)
+	}
+}
+
+// refresh asks the keepers for what has changed.
+func (t *tier) refresh() {
+	for i := range t.shards {
+		t.shards[i].refresh()
+	}
+}
+
+func (s *tierShard) refresh() {
+	k := s.s.keep
+	var merges []lineage
+	k.do(func() {
+		s.live, s.low, s.nextSeg, s.nextID = k.state.Segments, k.state.Low, k.state.NextSegment, k.state.NextStream
+		s.flushed = make(map[base.SegmentID]flushedAt, len(k.flushed))
+		for id, f := range k.flushed {
+			s.flushed[id], s.after[id] = f, f.after
+		}
+		merges, k.lineages = k.lineages, nil
+	})
+	for _, l := range merges {
+		for _, in := range l.inputs {
+			s.gone[in.ID] = in
+		}
+		for _, id := range l.outputs {
+			s.made[id] = l
+		}
+	}
+}
+
+// hold pins a segment and keeps it from being merged. It is nil when the segment is not
+// there any more, or evicted.
+func (s *tierShard) hold(id base.SegmentID) (ref *segmentRef) {
+	k := s.s.keep
+	k.do(func() {
+		ref = k.s.reads.Load().segs[id] // the keeper alone changes them
+		if ref == nil || ref.evicted || k.held[id] || k.merging[id] {
+			ref = nil
+			return
+		}
+		k.held[id] = true
+		ref.refs.Add(1)
+	})
+	return ref
+}
+
+func (s *tierShard) unhold(id base.SegmentID, ref *segmentRef) {
+	k := s.s.keep
+	k.do(func() {
+		delete(k.held, id)
+		k.proposeMerge()
+	})
+	ref.release()
+}
+
+// stored enters the object of a segment in the manifest.
+func (s *tierShard) stored(id base.SegmentID, object uint64) (err error) {
+	k := s.s.keep
+	if !k.do(func() {
+		m, ok := k.state.Segments[id]
+		if !ok {
+			return // cannot be: it is held
+		}
+		m.Object = object
+		err = k.edit(manifest.Edit{Add: []manifest.Segment{m}})
+	}) {
+		return errQuit
+	}
+	return err
+}
+
+// byAge returns the live segments, oldest first.
+func (s *tierShard) byAge() []manifest.Segment {
+	all := make([]manifest.Segment, 0, len(s.live))
+	for _, m := range s.live {
+		all = append(all, m)
+	}
+	slices.SortFunc(all, func(a, b manifest.Segment) int {
+		return cmp.Or(cmp.Compare(a.Run, b.Run), cmp.Compare(a.ID, b.ID))
+	})
+	return all
+}

@@ -1,0 +1,287 @@
+package engine
+
+import (
+	"cmp"
+	"errors"
+	"io/fs"
+	"slices"
+
+	"github.com/snakream/snakream/engine/blob"
+	"github.com/snakream/snakream/engine/manifest"
+	"github.com/snakream/snakream/internal/base"
+	"github.com/snakream/snakream/segment"
+	"github.com/snakream/snakream/tiering"
+)
+
+// localBytes returns what segments and snapshots take of the local disk.
+func (e *Engine) localBytes() int64 {
+	n := e.blobs.LocalBytes()
+	for _, s := range e.shards {
+		rs := s.acquire()
+		if rs == nil {
+			continue
+		}
+		for _, r := range rs.segs {
+			if r.evicted {
+				n += r.seg.TailBytes()
+			} else {
+				n += r.seg.Size()
+			}
+		}
+		rs.release()
+	}
+	return n
+}
+
+// overBudget reports whether the local disk holds all that it may.
+func (e *Engine) overBudget() bool {
+	return e.opts.LocalDiskBudget > 0 && e.localBytes() >= e.opts.LocalDiskBudget
+}
+
+// evict makes room under the budget: what was read longest ago goes first, and nothing
+// that the mirror does not name. It leaves a quarter free, for what is flushed next.
+func (t *tier) evict() {
+	budget := t.e.opts.LocalDiskBudget
+	if budget == 0 {
+		return
+	}
+	over := t.e.localBytes() - budget/4*3
+	if over <= 0 {
+		return
+	}
+	for _, c := range t.evictable() {
+		if over <= 0 {
+			return
+		}
+		freed, err := t.evictSegment(c)
+		if err != nil {
+			t.e.opts.Logger.Error("evicting a segment", "shard", c.s.s.n, "segment", c.seg.ID, "err", err)
+			return
+		}
+		over -= freed
+	}
+	if over > 0 {
+		freed, err := t.e.blobs.Evict(over)
+		if err != nil {
+			t.e.opts.Logger.Error("evicting snapshots", "err", err)
+		}
+		t.stats.evictedBytes.Add(freed)
+	}
+}
+
+// evictable returns the segments that may go, the one that was used longest ago first.
+func (t *tier) evictable() []candidate {
+	type used struct {
+		candidate
+		at int64
+	}
+	var all []used
+	for i := range t.shards {
+		s := &t.shards[i]
+		rs := s.s.acquire()
+		if rs == nil {
+			continue
+		}
+		for id, m := range s.live {
+			ref := rs.segs[id]
+			if ref == nil || ref.evicted || m.Object == 0 || s.inMirror[id].Object != m.Object {
+				continue
+			}
+			all = append(all, used{candidate{s: s, seg: m}, ref.used.Load()})
+		}
+		rs.release()
+	}
+	slices.SortFunc(all, func(a, b used) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.seg.Run, b.seg.Run)) })
+	out := make([]candidate, len(all))
+	for i, u := range all {
+		out[i] = u.candidate
+	}
+	return out
+}
+
+// evictSegment leaves of a segment the tail. The tail is durable before the manifest
+// says so, and the file goes with its last reader.
+func (t *tier) evictSegment(c candidate) (freed int64, err error) {
+	ref := c.s.hold(c.seg.ID)
+	if ref == nil {
+		return 0, nil
+	}
+	defer func() { c.s.unhold(c.seg.ID, ref) }()
+	if err := c.s.writeTail(t, ref); err != nil {
+		return 0, err
+	}
+	if err := c.s.evicted(c.seg.ID); err != nil {
+		return 0, err
+	}
+	freed = ref.seg.Size() - ref.seg.TailBytes()
+	t.stats.evictions.Add(1)
+	t.stats.evictedBytes.Add(freed)
+	return freed, nil
+}
+
+func (s *tierShard) writeTail(t *tier, ref *segmentRef) error {
+	fsys, sh, id := t.e.opts.FS, s.s, ref.seg.ID()
+	tmp := sh.tmpPath(id) + ".tail"
+	if err := fsys.Remove(tmp); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	src, err := segment.FileSource(ref.file)
+	if err != nil {
+		return err
+	}
+	if err := segment.WriteTail(t.ctx, fsys, tmp, src, ref.path, id); err != nil {
+		return err
+	}
+	if err := fsys.Rename(tmp, sh.tailPath(id)); err != nil {
+		return err
+	}
+	for _, dir := range []string{"seg", "tmp"} {
+		if err := fsys.SyncDir(sh.path(dir)); err != nil {
+			t.e.fail(err)
+			return err
+		}
+	}
+	return nil
+}
+
+// evicted enters in the manifest that a segment has only its tail, and has readers use
+// that from now on.
+func (s *tierShard) evicted(id base.SegmentID) (err error) {
+	k := s.s.keep
+	if !k.do(func() {
+		m := k.state.Segments[id]
+		m.Evicted = true
+		var next *segmentRef
+		if next, err = s.s.openSegment(m); err != nil {
+			return
+		}
+		if err = k.edit(manifest.Edit{Add: []manifest.Segment{m}}); err != nil {
+			next.refs.Add(1)
+			next.release()
+			return
+		}
+		s.s.swapReads(func(rs *readState) {
+			old := rs.segs[id]
+			next.used.Store(old.used.Load())
+			old.dropped.Store(true)
+			rs.segs[id] = next
+		})
+		s.live = k.state.Segments
+	}) {
+		return errQuit
+	}
+	return err
+}
+
+// collect deletes the objects that have been out of the mirror for long enough.
+func (t *tier) collect() {
+	t.strayNumbers()
+	due := t.e.now() - base.Millis(t.e.opts.GCGrace.Milliseconds())
+	for _, d := range t.state.Dead {
+		if t.running >= tierParallel {
+			return
+		}
+		if d.Since > due || t.deleting[d.Key] || t.deleted[d.Key] {
+			continue
+		}
+		key := d.Key
+		t.deleting[key] = true
+		t.spawn(func() func() {
+			err := t.store.Delete(t.ctx, key)
+			return func() {
+				delete(t.deleting, key)
+				if err != nil {
+					t.failed("delete", err)
+					return
+				}
+				t.deleted[key] = true
+				t.e.cold.Forget(key)
+				t.stats.deletes.Add(1)
+			}
+		})
+	}
+}
+
+// strayNumbers has the objects deleted that a failed put may have left, of segments that
+// are not there any more.
+func (t *tier) strayNumbers() {
+	for p, n := range t.numbers {
+		if p.seg == 0 || t.uploading[p] {
+			continue
+		}
+		if _, live := t.shards[p.shard].live[p.seg]; !live {
+			t.strays[tiering.SegmentKey(p.shard, p.seg, n)] = true
+			delete(t.numbers, p)
+		}
+	}
+}
+
+// sweepOnce looks for objects that earlier runs of the program have left: put, and never
+// entered anywhere. Their numbers were reserved, so they are unfinished intents. Whatever
+// else lies under the prefix stays, and is counted.
+func (t *tier) sweepOnce() {
+	if t.swept {
+		return
+	}
+	t.swept = true
+	first, known := t.first, t.knownKeys()
+	t.spawn(func() func() {
+		var strays []string
+		foreign := int64(0)
+		var err error
+		for _, prefix := range []string{"segments/", "blobs/"} {
+			for info, e := range t.store.List(t.ctx, prefix) {
+				if err = e; err != nil {
+					break
+				}
+				name, ok := tiering.ParseKey(info.Key)
+				switch {
+				case !ok || name.Kind == tiering.KindSegment && name.Shard >= len(t.shards):
+					foreign++
+					t.e.opts.Logger.Warn("an object that is not Snakream's is left alone", "key", info.Key)
+				case known[info.Key] || name.Object >= first:
+				default:
+					strays = append(strays, info.Key)
+				}
+			}
+			if err != nil {
+				break
+			}
+		}
+		return func() {
+			if err != nil {
+				t.swept = false
+				t.failed("list", err)
+				return
+			}
+			t.stats.foreign.Store(foreign)
+			for _, key := range strays {
+				t.strays[key] = true
+			}
+		}
+	})
+}
+
+// knownKeys returns the objects that something refers to, or that the mirror sees to.
+func (t *tier) knownKeys() map[string]bool {
+	known := map[string]bool{}
+	for _, d := range t.state.Dead {
+		known[d.Key] = true
+	}
+	for i := range t.shards {
+		s := &t.shards[i]
+		for _, segs := range []map[base.SegmentID]manifest.Segment{s.live, s.inMirror, s.gone} {
+			for id, m := range segs {
+				known[tiering.SegmentKey(i, id, m.Object)] = true
+			}
+		}
+	}
+	t.e.blobs.Objects(func(o blob.Object) bool {
+		known[tiering.BlobKey(o.Digest, o.Number)] = true
+		return true
+	})
+	for _, o := range t.e.blobs.Orphaned() {
+		known[tiering.BlobKey(o.Digest, o.Number)] = true
+	}
+	return known
+}

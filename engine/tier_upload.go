@@ -1,0 +1,216 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/snakream/snakream/engine/blob"
+	"github.com/snakream/snakream/engine/manifest"
+	"github.com/snakream/snakream/internal/vfs"
+	"github.com/snakream/snakream/segment"
+	"github.com/snakream/snakream/tiering"
+)
+
+// upload begins as many puts as may run. Snapshots come first: a segment that refers to
+// one enters the mirror only after it. Of segments the oldest do, so that what a restore
+// would find grows without gaps.
+func (t *tier) upload() {
+	free := tierParallel - t.running
+	if free <= 0 || !t.numbered() {
+		return
+	}
+	for _, p := range t.e.blobs.Unsaved(free) {
+		t.uploadBlob(p)
+		free--
+	}
+	if free <= 0 {
+		return
+	}
+	for _, c := range t.due(free) {
+		t.uploadSegment(c)
+	}
+}
+
+// numbered makes sure that there are object numbers for the next puts.
+func (t *tier) numbered() bool {
+	if t.next+tierParallel < t.state.Objects {
+		return true
+	}
+	return t.commit() && t.next+tierParallel < t.state.Objects
+}
+
+// number returns the object number for a put: the one of an earlier try, if there was
+// one, so that at most one object comes of it.
+func (t *tier) number(p pending) uint64 {
+	n, ok := t.numbers[p]
+	if !ok {
+		n = t.next
+		t.next++
+		t.numbers[p] = n
+	}
+	return n
+}
+
+// candidate is a segment that is to be put.
+type candidate struct {
+	s   *tierShard
+	seg manifest.Segment
+	ref *segmentRef
+}
+
+// due returns the segments that are old or large enough to go, oldest first, pinned and
+// held: nobody merges them meanwhile.
+func (t *tier) due(most int) []candidate {
+	var all []candidate
+	for i := range t.shards {
+		s := &t.shards[i]
+		for _, m := range s.live {
+			p := pending{shard: i, seg: m.ID}
+			if m.Object != 0 || t.uploading[p] || !t.ripe(s, m) {
+				continue
+			}
+			all = append(all, candidate{s: s, seg: m})
+		}
+	}
+	slices.SortFunc(all, func(a, b candidate) int { return cmp.Compare(a.seg.Run, b.seg.Run) })
+	taken := all[:0]
+	for _, c := range all {
+		if len(taken) == most {
+			break
+		}
+		if c.ref = c.s.hold(c.seg.ID); c.ref != nil {
+			taken = append(taken, c)
+		}
+	}
+	return taken
+}
+
+// ripe reports whether a segment is to go now: a merge may soon make a larger one of it.
+func (t *tier) ripe(s *tierShard, m manifest.Segment) bool {
+	at, known := s.flushed[m.ID]
+	return !known || m.Size >= t.e.opts.TierMinBytes || time.Since(at.at) >= t.e.opts.TierFlushInterval
+}
+
+func (t *tier) uploadSegment(c candidate) {
+	p := pending{shard: c.s.s.n, seg: c.seg.ID}
+	n := t.number(p)
+	key := tiering.SegmentKey(c.s.s.n, c.seg.ID, n)
+	t.uploading[p] = true
+	t.spawn(func() func() {
+		err := t.put(key, c.ref.file, c.ref.seg)
+		return func() {
+			delete(t.uploading, p)
+			t.putSegment(c, p, n, err)
+		}
+	})
+}
+
+// putSegment enters a segment's object in the manifest, or notes why there is none.
+func (t *tier) putSegment(c candidate, p pending, n uint64, err error) {
+	if err == nil {
+		err = c.s.stored(c.seg.ID, n)
+	}
+	c.s.unhold(c.seg.ID, c.ref)
+	switch {
+	case err == nil:
+		delete(t.numbers, p)
+		t.succeeded()
+		t.stats.puts.Add(1)
+		t.stats.putBytes.Add(c.seg.Size)
+		t.refresh()
+	case errors.Is(err, tiering.ErrExists): // not ours, whatever it is: another number
+		delete(t.numbers, p)
+		t.failed("put", err)
+	default:
+		t.failed("put", err)
+	}
+}
+
+func (t *tier) uploadBlob(b blob.Pending) {
+	p := pending{digest: b.Digest}
+	n := t.number(p)
+	key := tiering.BlobKey(b.Digest, n)
+	t.uploading[p] = true
+	t.spawn(func() func() {
+		f, seg, err := t.e.blobs.OpenFile(b)
+		if err == nil {
+			err = errors.Join(t.put(key, f, seg), f.Close())
+		}
+		if err == nil {
+			err = t.e.blobs.Saved(b, n)
+		}
+		return func() {
+			delete(t.uploading, p)
+			t.putBlob(b, p, err)
+		}
+	})
+}
+
+func (t *tier) putBlob(b blob.Pending, p pending, err error) {
+	if err == nil {
+		delete(t.numbers, p)
+		t.succeeded()
+		t.stats.puts.Add(1)
+		t.stats.putBytes.Add(b.Size)
+		return
+	}
+	t.e.blobs.GiveUp(b)
+	if errors.Is(err, tiering.ErrExists) {
+		delete(t.numbers, p)
+	}
+	_ = t.e.syncBlobs() // which ends the engine if the error was final
+	t.failed("put", err)
+}
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// put checks a file whole, puts it, and has the store say that it is there. A damaged
+// one goes as it is: what is good in it needs protection too, and what is newer waits
+// for it; the damage is found by whoever reads it, as before.
+func (t *tier) put(key string, f vfs.File, seg *segment.Segment) error {
+	if err := seg.VerifyAll(t.ctx); isDamage(err) {
+		t.e.stats.damaged.Add(1)
+		t.e.opts.Logger.Error("damaged, and put into the object store as it is", "key", key, "err", err)
+	} else if err != nil {
+		return err
+	}
+	sum, err := sumFile(t.ctx, f, seg.Size())
+	if err != nil {
+		return err
+	}
+	body := tiering.Body{R: t.limiter.Reader(t.ctx, f), Size: seg.Size(), CRC32C: sum}
+	if err := t.store.Put(t.ctx, key, body); err != nil {
+		return err
+	}
+	info, err := t.store.Stat(t.ctx, key)
+	if err != nil {
+		return err
+	}
+	if info.Size != body.Size || info.HasCRC && info.CRC32C != sum {
+		return fmt.Errorf("object %s: %d bytes and checksum %08x were put, it has %d and %08x", key, body.Size, sum, info.Size, info.CRC32C)
+	}
+	return nil
+}
+
+// sumFile returns the CRC-32C of the first n bytes of a file.
+func sumFile(ctx context.Context, f io.ReaderAt, n int64) (sum uint32, err error) {
+	buf := make([]byte, min(n, maxStep))
+	for at := int64(0); at < n; {
+		if err := ctx.Err(); err != nil {
+			return 0, err
+		}
+		p := buf[:min(n-at, maxStep)]
+		if _, err := f.ReadAt(p, at); err != nil && !errors.Is(err, io.EOF) {
+			return 0, err
+		}
+		sum = crc32.Update(sum, castagnoli, p)
+		at += int64(len(p))
+	}
+	return sum, nil
+}
