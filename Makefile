@@ -1,4 +1,5 @@
-# make test is what CI runs; it needs Go, Node and git, and a C compiler for the race detector.
+# make test is what CI runs; it needs Go, Node and git, a C compiler for the race detector, and
+# Python 3.10 for the official Python client. Without the last two it runs less, and says so.
 
 GO          ?= go
 BIN         := bin/snakream
@@ -9,7 +10,8 @@ ROUNDS      ?= 500
 # The race detector needs cgo. Without a C compiler the tests run without it.
 RACE := $(shell command -v $$($(GO) env CC) >/dev/null 2>&1 && echo -race)
 
-NODE_PACKAGES := $(patsubst %,test/%/node_modules/.package-lock.json,conformance client)
+NODE_PACKAGES := $(patsubst %,test/%/node_modules/.package-lock.json,conformance client app)
+PYTHON_ENV    := test/python/.venv/installed
 
 .PHONY: run build test unit crash docs openapi e2e lint fuzz soak bench peers clean
 
@@ -19,7 +21,7 @@ run: build
 build:
 	CGO_ENABLED=0 $(GO) build -trimpath -o $(BIN) ./cmd/snakream
 
-test: $(NODE_PACKAGES) lint unit crash docs e2e
+test: $(NODE_PACKAGES) $(PYTHON_ENV) lint unit crash docs e2e
 
 unit:
 	@test -n "$(RACE)" || echo "no C compiler: running without the race detector"
@@ -38,8 +40,8 @@ docs: build
 openapi:
 	cd test/openapi && $(GO) test -tags e2e -run '^TestServedForm$$' . -update
 
-# The binary with the official conformance suite, the official client, and SIGKILL.
-e2e: build $(NODE_PACKAGES)
+# The binary with the official conformance suite, the official clients, and SIGKILL.
+e2e: build $(NODE_PACKAGES) $(PYTHON_ENV)
 	E2E_BINARY=$(CURDIR)/$(BIN) $(GO) test -tags e2e -count=1 -timeout 15m ./test/...
 
 lint:
@@ -72,8 +74,13 @@ peers:
 	bench/peers/peers.sh install
 
 clean:
-	rm -rf bin $(patsubst %,test/%/node_modules,conformance client)
+	rm -rf bin $(patsubst %,test/%/node_modules,conformance client app) test/python/.venv
 
 test/%/node_modules/.package-lock.json: test/%/package-lock.json
 	cd test/$* && npm ci --no-audit --no-fund
 	@touch $@
+
+# Its exit code is 3 when there is no Python that can run the client.
+$(PYTHON_ENV): test/python/requirements.txt test/python/install.py
+	@command -v python3 >/dev/null || { echo "the official Python client is NOT tested: there is no python3" >&2; exit 0; }; \
+		python3 test/python/install.py || test $$? = 3

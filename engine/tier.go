@@ -141,7 +141,7 @@ func (t *tier) open() error {
 	for _, s := range e.shards {
 		t.shards = append(t.shards, newTierShard(s, now))
 	}
-	known, err := e.readTierFile()
+	known, err := readTierFile(e.opts.FS, e.dir)
 	if err == nil {
 		err = t.firstClaim(known)
 	}

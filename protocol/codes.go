@@ -160,7 +160,7 @@ var codes = []CodeInfo{
 	{codeRecordTrimmed, 410, "The record has been trimmed", noWrite, 0},
 	{codeRecordView, 400, "Only JSON streams have an envelope view", noWrite, 0},
 	{codeRangeNotSatisfiable, 416, "The range lies outside the snapshot", noWrite, 0},
-	{codeRangeDamaged, 500, "The data of this range is damaged", noWrite, 0},
+	{codeRangeDamaged, 500, "The data of this range is damaged", unknown, 0},
 
 	{codeSnapshotNotFound, 404, "There is no such snapshot", refused, 0},
 	{codeSnapshotNotBoundary, 400, "The snapshot's offset lies inside a message", refused, 0},

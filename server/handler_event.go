@@ -195,6 +195,7 @@ var outcomes = [...]protocol.Outcome{
 	core.RetentionAhead:      protocol.RetentionAboveSnapshot,
 	core.Overloaded:          protocol.Overloaded,
 	core.ShuttingDown:        protocol.Draining,
+	core.SourceDamaged:       protocol.RangeDamaged,
 }
 
 // outcomeOf translates how ev ended. A code that is no answer is Unavailable.

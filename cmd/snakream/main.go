@@ -19,8 +19,13 @@ const (
 const usage = `Durable, replayable streams over HTTP.
 
 Usage:
-  snakream serve [flags]   run the server
-  snakream version         print the version
+  snakream serve [flags]            run the server
+  snakream verify [flags]           read a data directory and say what is damaged
+  snakream repair [--apply] [flags] make a data directory whole that a start refuses
+  snakream version                  print the version
+
+«verify» and «repair» take the flags of «serve», of which --data-dir is the one they
+need, and change nothing unless «repair» is told to by --apply.
 
 «snakream serve --help» lists every setting. Each one is also an environment
 variable (SNAKREAM_ and its name in upper case, with underscores) and a key of the
@@ -40,6 +45,10 @@ func run(args, environ []string, stdout, stderr io.Writer) int {
 	switch args[0] {
 	case "serve":
 		return serve(args[1:], environ, stdout, stderr)
+	case "verify":
+		return verify(args[1:], environ, stdout, stderr)
+	case "repair":
+		return repair(args[1:], environ, stdout, stderr)
 	case "version", "--version":
 		return version(args[1:], stdout, stderr)
 	case "help", "--help", "-h":

@@ -27,10 +27,20 @@ func (f *faults) addf(format string, args ...any) { *f = append(*f, fmt.Sprintf(
 // load reads the settings: flags beat the environment, which beats the file. It
 // reports every fault at once.
 func load(args, environ []string, help io.Writer) (*config, []string, error) {
+	c, bad, err := read("serve", args, environ, help)
+	if err == nil && len(bad) == 0 {
+		bad = c.validate()
+	}
+	return c, bad, err
+}
+
+// read is load without looking at what must hold between settings: a command that only
+// looks at a data directory takes the settings of a server, and has not its needs.
+func read(command string, args, environ []string, help io.Writer) (*config, []string, error) {
 	c := new(config)
 	settings := table(c)
 	var bad faults
-	flags, err := readFlags(settings, args, help, &bad)
+	flags, err := readFlags(command, settings, args, help, &bad)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -43,9 +53,7 @@ func load(args, environ []string, help io.Writer) (*config, []string, error) {
 	for i := range settings {
 		settings[i].apply(flags, env, file, &bad)
 	}
-	if len(bad) == 0 {
-		bad = c.validate()
-	}
+	c.derive()
 	return c, bad, nil
 }
 
@@ -77,8 +85,8 @@ func first(values ...string) string {
 }
 
 // readFlags returns the values of the flags that are on the command line.
-func readFlags(settings []setting, args []string, help io.Writer, bad *faults) (map[string]string, error) {
-	fs := pflag.NewFlagSet("serve", pflag.ContinueOnError)
+func readFlags(command string, settings []setting, args []string, help io.Writer, bad *faults) (map[string]string, error) {
+	fs := pflag.NewFlagSet(command, pflag.ContinueOnError)
 	fs.SortFlags = false
 	fs.SetOutput(io.Discard)
 	fs.Usage = func() {}
@@ -87,7 +95,7 @@ func readFlags(settings []setting, args []string, help io.Writer, bad *faults) (
 		fs.String(s.name, s.value, s.usage)
 	}
 	parseAll(fs, slices.Clone(args), bad, func() {
-		fmt.Fprintf(help, "Usage:\n  snakream serve [flags]\n\nFlags:\n%s", fs.FlagUsages())
+		fmt.Fprintf(help, "Usage:\n  snakream %s [flags]\n\nFlags:\n%s", command, fs.FlagUsages())
 	})
 	if asked, _ := fs.GetBool("help"); asked {
 		return nil, errHelp

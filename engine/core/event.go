@@ -163,6 +163,7 @@ const (
 	RetentionAhead      // 409, above the current snapshot
 	Overloaded          // 503
 	ShuttingDown        // 503
+	SourceDamaged       // 500, a fork's source can't be read where the fork begins
 
 	// Not answers: the engine has something to do first.
 	NeedsSource // the fork's source has to be pinned

@@ -249,6 +249,31 @@ describe(`ends`, () => {
     expect(kind(last)).toBe(`end`)
     expect(JSON.parse(data(last))).toMatchObject({ status: 404, code: expect.any(String) })
   })
+
+  test(`deletion: the client passes over the end event, and learns of it by asking again`, async () => {
+    const url = daemon.fresh()
+    await create(url, `application/json`, `[1]`)
+    const asked: Array<number> = []
+    const res = await stream<number>({
+      url,
+      live: `sse`,
+      fetch: async (...args: Parameters<typeof fetch>) => {
+        const answer = await fetch(...args)
+        asked.push(answer.status)
+        return answer
+      },
+    })
+    const seen: Array<number> = []
+    res.subscribeJson(async (batch) => {
+      seen.push(...batch.items)
+      if (batch.items.includes(1)) await post(url, `[2,3]`, `application/json`)
+      if (batch.items.includes(3)) await del(url)
+    })
+    await expect(res.closed).rejects.toMatchObject({ name: `FetchError`, status: 404 })
+    expect(seen).toEqual([1, 2, 3])
+    expect(res.offset).toBe(offset(6))
+    expect(asked).toEqual([200, 200, 404]) // the past, the events, and what came of them
+  })
 })
 
 describe(`Last-Event-ID`, () => {

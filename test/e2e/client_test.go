@@ -5,8 +5,14 @@ package e2e
 import "testing"
 
 // TestClient runs the tests of test/client, which start servers of their own.
-func TestClient(t *testing.T) {
-	r := vitest(t, "client", "E2E_BINARY="+binary)
+func TestClient(t *testing.T) { ownVitest(t, "client") }
+
+// TestApplications runs those of test/app.
+func TestApplications(t *testing.T) { ownVitest(t, "app") }
+
+func ownVitest(t *testing.T, dir string) {
+	t.Helper()
+	r := vitest(t, dir, "E2E_BINARY="+binary)
 	if r.Passed == 0 || r.Skipped > 0 {
 		t.Errorf("%d passed, %d failed, %d skipped", r.Passed, r.Failed, r.Skipped)
 	}

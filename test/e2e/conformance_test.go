@@ -36,7 +36,7 @@ func TestConformance(t *testing.T) {
 	t.Run("defaults", func(t *testing.T) {
 		d := newDaemon(t, "--long-poll-timeout", "500ms")
 		d.start(t)
-		runConformance(t, d)
+		runConformance(t, d.url())
 		d.stop(t)
 	})
 	t.Run("tiny limits", func(t *testing.T) {
@@ -46,7 +46,7 @@ func TestConformance(t *testing.T) {
 		defer cancel()
 		var wg sync.WaitGroup
 		wg.Go(func() { churn(ctx, t, d) })
-		runConformance(t, d)
+		runConformance(t, d.url())
 		// The suite's own data is small: go on until the storage has worked.
 		busy := []string{"snakream_wal_rotations_total", "snakream_flushes_total", "snakream_merges_total"}
 		deadline := time.Now().Add(time.Minute)
@@ -67,14 +67,14 @@ func TestConformance(t *testing.T) {
 	t.Run("3 shards 2 pollers", func(t *testing.T) {
 		d := newDaemon(t, "--shards", "3", "--pollers", "2", "--long-poll-timeout", "500ms")
 		d.start(t)
-		runConformance(t, d)
+		runConformance(t, d.url())
 		d.stop(t)
 	})
 }
 
-func runConformance(t *testing.T, d *daemon) {
+func runConformance(t *testing.T, url string) {
 	t.Helper()
-	r := vitest(t, "conformance", "E2E_URL="+d.url())
+	r := vitest(t, "conformance", "E2E_URL="+url)
 	if r.Passed != conformancePassed || r.Failed != 0 || r.Skipped != conformanceSkipped {
 		t.Errorf("%d passed, %d failed, %d skipped; want %d, 0, %d",
 			r.Passed, r.Failed, r.Skipped, conformancePassed, conformanceSkipped)

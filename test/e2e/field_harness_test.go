@@ -5,6 +5,7 @@ package e2e
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -350,7 +351,7 @@ func (w *wire) ended() {
 }
 
 func isTimeout(err error) bool {
-	e, ok := err.(net.Error)
+	e, ok := errors.AsType[net.Error](err)
 	return ok && e.Timeout()
 }
 

@@ -45,6 +45,7 @@ var undriven = reasons(map[string][]string{
 	"needs a disk that fails: test/trace":                     {"unavailable"},
 	"would be a fault of the server":                          {"internal"},
 	"needs a damaged file: TestField148ErrorsTellNothing":     {"range_damaged"},
+	"need an object store: server's TestCold… and TestFenced": {"cold_unavailable", "fenced"},
 	"needs a delete that has not ended: the tests of buckets": {"bucket_closing"},
 	"belongs to snapshots, which have tests of their own": {
 		"offset_trimmed", "record_trimmed", "snapshot_not_found", "snapshot_not_boundary", "snapshot_beyond_tail", "snapshot_below_earliest", "snapshot_stale",
