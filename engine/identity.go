@@ -45,7 +45,6 @@ const (
 	identityBytes   = 64
 	maxHistory      = 0xfff // it is 12 bits of an incarnation
 
-	lostAndFound = "lost+found" // what a new file system holds
 )
 
 // shardDir returns the name of a shard's directory.

@@ -194,7 +194,7 @@ func (r *restore) begin() (io.Closer, error) {
 	}
 	unfinished := slices.Contains(names, identityNew)
 	for _, n := range names {
-		if n == identityFile || n != lockFile && n != lostAndFound && !unfinished {
+		if n == identityFile || n != lockFile && n != lostFound && !unfinished {
 			return nil, fmt.Errorf("restore: %s: %w: it is not empty, it holds %s", r.dir, ErrForeign, n)
 		}
 	}
