@@ -63,6 +63,9 @@ func TestCrashes(t *testing.T) {
 	hasty := tiny(2)
 	hasty.EraseWithin = 10 * time.Second // of the World's time: what is deleted has to go at once
 	hasty.MemtableBytes = 100 << 10
+	tiered1, tiered3 := tiny(1), tiny(3)
+	tiered1.EvictAbove(16 << 10)
+	tiered3.EvictAbove(1)
 	for _, c := range []struct {
 		name    string
 		cfg     enginetest.Config
@@ -71,6 +74,8 @@ func TestCrashes(t *testing.T) {
 		{"shards=1", enginetest.Config{Options: tiny(1), Streams: 10, MaxBody: 1500, Forks: true, Snapshots: true, Buckets: 2, CrashEvery: 3}, 5000},
 		{"shards=3", enginetest.Config{Options: tiny(3), Streams: 14, MaxBody: 1500, Forks: true, Snapshots: true, Buckets: 2, CrashEvery: 3}, 4500},
 		{"erase=soon", enginetest.Config{Options: hasty, Streams: 10, MaxBody: 1500, Forks: true, Snapshots: true, CrashEvery: 3}, 1500},
+		{"tier", enginetest.Config{Options: tiered1, Streams: 10, MaxBody: 1500, Forks: true, Snapshots: true, Buckets: 2, Tier: true, CrashEvery: 30}, 600},
+		{"tier,shards=3", enginetest.Config{Options: tiered3, Streams: 14, MaxBody: 1500, Forks: true, Snapshots: true, Buckets: 2, Tier: true, CrashEvery: 30}, 600},
 		{"bodies=large", enginetest.Config{Options: large, Streams: 6, MaxBody: 150 << 10, Forks: true, Snapshots: true, CrashEvery: 3}, 1000},
 	} {
 		t.Run(c.name, func(t *testing.T) { crash(t, c.cfg, crashes(t, c.crashes)) })
@@ -149,6 +154,11 @@ func (c *checker) run(rng *rand.Rand) {
 // do some more, sometimes until another crash.
 func (c *checker) check(m *enginetest.Moment, rng *rand.Rand) error {
 	c.count.Add(1)
+	if rng.IntN(3) == 0 {
+		if err := m.CheckRestore(rng); err != nil {
+			return err
+		}
+	}
 	for m.Depth < 3 && rng.IntN(4) == 0 {
 		next, err := m.Recrash(rng, 1+rng.IntN(60))
 		if err != nil {

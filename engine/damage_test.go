@@ -85,6 +85,9 @@ func (r *rig) refused(fs *vfstest.MemFS, path string) error {
 	if !strings.Contains(err.Error(), filepath.Base(path)) {
 		r.Errorf("the error does not name %s: %v", path, err)
 	}
+	if probed := engine.Probe("data", o, nil); probed == nil {
+		r.Errorf("Open refuses, and Probe does not: %v", err)
+	}
 	unchanged(r, was, files(r, fs, "data"))
 	return err
 }

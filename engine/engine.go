@@ -221,14 +221,14 @@ func (s *shard) drain() {
 func (e *Engine) abandon() error {
 	var errs []error
 	e.tier.stop()
-	if e.cold != nil {
-		e.cold.Close()
-	}
 	for _, s := range e.shards {
 		errs = append(errs, s.close())
 	}
 	if e.blobs != nil {
 		errs = append(errs, e.blobs.Close())
+	}
+	if e.cold != nil {
+		e.cold.Close() // after the merges that read it
 	}
 	return errors.Join(append(errs, e.lock.Close())...)
 }
@@ -285,7 +285,7 @@ func (e *Engine) checkDisk() {
 	}
 	full := free < uint64(e.opts.MinFreeDisk) || e.overBudget()
 	if e.diskFull.Swap(full) != full {
-		e.opts.Logger.Warn("free disk space", "full", full, "free", free, "floor", e.opts.MinFreeDisk, "local", e.localBytes(), "budget", e.opts.LocalDiskBudget)
+		e.opts.Logger.Warn("free disk space", "full", full, "free", free, "floor", e.opts.MinFreeDisk, "over_budget", e.overBudget(), "budget", e.opts.LocalDiskBudget)
 		for _, s := range e.shards {
 			s.ring()
 			s.keep.wake()

@@ -49,7 +49,7 @@ func (e *Engine) submitFork(o *Op) error {
 		case err != nil && e.Err() != nil:
 			return // the log has failed: nothing is answered any more
 		case err != nil:
-			a = core.Answer{Code: core.Overloaded}
+			a = core.Answer{Code: e.forkRefused(o.Event.Fork, err)}
 		}
 		o.Answer = a
 		o.Done(o)
@@ -58,6 +58,19 @@ func (e *Engine) submitFork(o *Op) error {
 		return ErrClosed
 	}
 	return nil
+}
+
+// forkRefused says what a chain that ended with an error answers. What is damaged now
+// will be damaged in a moment too, so that must not sound like an overload.
+func (e *Engine) forkRefused(spec *core.ForkSpec, err error) core.Code {
+	switch {
+	case errors.Is(err, ErrOverloaded), errors.Is(err, ErrFenced), errors.Is(err, ErrColdUnavailable):
+		return core.Overloaded
+	case errors.Is(err, ErrClosed):
+		return core.ShuttingDown
+	}
+	e.opts.Logger.Error("the source of a fork cannot be read", "bucket", spec.Bucket, "stream", spec.Name, "error", err)
+	return core.SourceDamaged
 }
 
 // fork carries out the chain. The event and its ForkSpec are copies: the owner's

@@ -3,6 +3,8 @@ package engine_test
 import (
 	"fmt"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/snakream/snakream/engine"
 	"github.com/snakream/snakream/engine/core"
@@ -127,4 +129,33 @@ func TestForkTakesAReplacedSnapshot(t *testing.T) {
 		r.reopen()
 	}
 	r.close()
+}
+
+// A fork that would begin where the source is damaged is refused as damaged, and not as
+// if it could be tried again. Elsewhere the source is forked as ever.
+func TestForkOfDamagedSource(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, tiny(1))
+		r.create("src")
+		want := r.fill([]string{"src"}, 1)["src"]
+		later(time.Second)
+		r.close()
+		seg := find(t, r.fs, "data/shard-00/seg/*.seg")[0]
+		if err := r.fs.Corrupt(seg, 4096+100, func(b []byte) { b[0]++ }); err != nil {
+			t.Fatal(err)
+		}
+		r.open()
+		ev := createEvent("fork")
+		ev.Fork = &core.ForkSpec{Bucket: "b", Name: "src", InheritType: true, HasOffset: true, Offset: 200}
+		ev.ContentType, ev.MediaType = "", nil
+		for range 2 {
+			r.must("", ev, core.SourceDamaged)
+		}
+		if r.view("fork") != nil || r.view("src") == nil {
+			t.Error("the refused fork is there, or its source is not")
+		}
+		ev.Fork.Offset = base.Offset(len(want)) // which needs no look at the damaged block
+		r.must("", ev, core.Created)
+		r.close()
+	})
 }

@@ -39,12 +39,12 @@ const (
 	lockFile        = "LOCK"
 	shardPrefix     = "shard-"
 	blobDir         = "blobs"
+	lostFound       = "lost+found" // a freshly made file system has it, and counts as empty
 	identityMagic   = "SNAKREAM"
 	identityVersion = 1
 	identityBytes   = 64
 	maxHistory      = 0xfff // it is 12 bits of an incarnation
 
-	lostAndFound = "lost+found" // what a new file system holds
 )
 
 // shardDir returns the name of a shard's directory.
@@ -116,7 +116,7 @@ func openDirectory(dir string, o *Options) (identity, io.Closer, error) {
 		}
 	}
 	for _, n := range names {
-		if !known && n != lockFile {
+		if !known && n != lockFile && n != lostFound {
 			return identity{}, nil, fmt.Errorf("%s: %w: it holds %s but no file %s", dir, ErrForeign, n, identityFile)
 		}
 	}
@@ -125,8 +125,11 @@ func openDirectory(dir string, o *Options) (identity, io.Closer, error) {
 		return identity{}, nil, fmt.Errorf("%s: %w", dir, err)
 	}
 	id, err := readIdentity(dir, o.FS)
-	if errors.Is(err, fs.ErrNotExist) {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
 		id, err = makeDirectory(dir, o)
+	case err == nil:
+		err = refuseUnfinished(o.FS, dir)
 	}
 	if err == nil && o.Shards != 0 && o.Shards != id.Shards {
 		err = fmt.Errorf("%s: %w: it has %d, %d were asked for", dir, ErrShards, id.Shards, o.Shards)
@@ -138,7 +141,10 @@ func openDirectory(dir string, o *Options) (identity, io.Closer, error) {
 }
 
 func readIdentity(dir string, fsys vfs.FS) (identity, error) {
-	path := filepath.Join(dir, identityFile)
+	return readIdentityFile(filepath.Join(dir, identityFile), fsys)
+}
+
+func readIdentityFile(path string, fsys vfs.FS) (identity, error) {
 	f, err := fsys.Open(path)
 	if err != nil {
 		return identity{}, err
@@ -217,7 +223,7 @@ func startOver(dir string, fsys vfs.FS) error {
 		return err
 	}
 	for _, n := range names {
-		if n != identityNew && n != lockFile {
+		if n != identityNew && n != lockFile && n != lostFound {
 			if err := removeAll(fsys, filepath.Join(dir, n)); err != nil {
 				return err
 			}

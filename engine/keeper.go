@@ -358,6 +358,9 @@ func (s *shard) openSegment(m manifest.Segment) (*segmentRef, error) {
 		s.e.opts.Logger.Warn("segment", "err", err)
 	}}
 	r.used.Store(int64(s.e.now()))
+	if m.Object == 0 {
+		r.fresh.Store(seg.Size())
+	}
 	return r, nil
 }
 

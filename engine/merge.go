@@ -121,7 +121,7 @@ func (k *keeper) pickGroup() (mergeJob, bool) {
 		runs := k.runsOf(kind)
 		for i := len(runs) - mergeWidth; i >= 0; i-- {
 			group := runs[i : i+mergeWidth]
-			if group[0].level == group[mergeWidth-1].level && !k.untouchable(group) {
+			if group[0].level == group[mergeWidth-1].level && !k.untouchable(group) && k.fits(group) {
 				return k.job(kind, group, group[0].level+1), true
 			}
 		}
@@ -133,6 +133,22 @@ func (k *keeper) untouchable(group []run) bool {
 	return slices.ContainsFunc(group, func(r run) bool {
 		return slices.ContainsFunc(r.segs, func(m manifest.Segment) bool { return k.unmergeable(m) })
 	})
+}
+
+// fits reports whether what a merge makes has room on the local disk, where it is until
+// it is in the object store.
+func (k *keeper) fits(group []run) bool {
+	budget := k.s.e.opts.LocalDiskBudget
+	if budget == 0 {
+		return true
+	}
+	n := int64(0)
+	for _, r := range group {
+		for _, m := range r.segs {
+			n += m.Size
+		}
+	}
+	return n <= budget
 }
 
 // unmergeable reports that a segment is damaged, on its way to the object store, or
@@ -201,6 +217,8 @@ func (k *keeper) mergeFailed(r mergeResult, err error) {
 	if errors.Is(err, cold.ErrUnavailable) || errors.Is(err, tiering.ErrNotFound) || errors.Is(err, tiering.ErrShort) {
 		k.coldAfter = time.Now().Add(coldRetry) // the others can be merged meanwhile
 		time.AfterFunc(coldRetry, k.wake)
+		k.s.e.opts.Logger.Warn("merge waits for the object store", "shard", k.s.n, "err", err)
+		return
 	} else if r.damaged != 0 {
 		k.avoid[r.damaged] = true
 		k.s.e.stats.damaged.Add(1)
@@ -223,8 +241,13 @@ func (k *keeper) replace(r mergeResult) error {
 	if err != nil {
 		return err
 	}
+	fresh := int64(0)
+	for _, ref := range r.inputs {
+		fresh += ref.fresh.Load()
+	}
 	e := manifest.Edit{}
 	for _, ref := range refs {
+		ref.fresh.Store(min(fresh, ref.seg.Size()))
 		e.Add = append(e.Add, describe(ref, r.level, r.run))
 	}
 	l := lineage{outputs: r.ids}

@@ -55,6 +55,8 @@ type Options struct {
 	GCGrace           time.Duration // from an object's last reference to its deletion; default 1 h
 	EraseWithinRemote time.Duration // after which deleted bytes are gone from the store; default 24 h
 
+	evictAbove int64 // local bytes: a part of LocalDiskBudget
+
 	Now    func() time.Time // the wall clock; default time.Now
 	Logger *slog.Logger     // default slog.Default
 	// Registerer, when set, gets the engine's metrics.
@@ -81,6 +83,7 @@ const (
 	maxWALFileBytes = 2 << 30
 	maxMemtable     = 1 << 30 // with one more batch: run positions in a memtable are 32 bits
 	maxShards       = 64
+	minSegmentBytes = 64 << 10 // of segment-max-bytes
 
 	eraseMargin    = 10 * time.Minute // for an object to leave the mirror and the store
 	maxObjectBytes = 4 << 30          // S3 takes 5 GiB in one put
@@ -117,6 +120,10 @@ func (o Options) withDefaults() Options {
 	}
 	set(&o.TierMinBytes, 8<<20)
 	set(&o.ColdCacheBytes, 64<<20)
+	set(&o.evictAbove, o.LocalDiskBudget/4*3)
+	if o.LocalDiskBudget > 0 { // what a merge makes is local at first
+		o.SegmentMaxBytes = min(o.SegmentMaxBytes, max(o.LocalDiskBudget/8, o.MemtableBytes, minSegmentBytes))
+	}
 	for p, v := range map[*time.Duration]time.Duration{
 		&o.TierFlushInterval: 5 * time.Second, &o.GCGrace: time.Hour, &o.EraseWithinRemote: 24 * time.Hour,
 	} {
@@ -153,7 +160,7 @@ func (o Options) Validate() error {
 		"wal-file-bytes: %d is not a multiple of %d in %d..%d", o.WALFileBytes, vfs.BlockSize, minWALFileBytes, maxWALFileBytes)
 	bad(o.MemtableBytes < 4<<10 || o.MemtableBytes > maxMemtable, "memtable-bytes: %d is not in %d..%d", o.MemtableBytes, 4<<10, maxMemtable)
 	bad(o.WALMaxBytes < o.WALFileBytes, "wal-max-bytes: %d is less than wal-file-bytes, %d", o.WALMaxBytes, o.WALFileBytes)
-	bad(o.SegmentMaxBytes < 64<<10, "segment-max-bytes: %d is less than %d", o.SegmentMaxBytes, 64<<10)
+	bad(o.SegmentMaxBytes < minSegmentBytes, "segment-max-bytes: %d is less than %d", o.SegmentMaxBytes, minSegmentBytes)
 	bad(o.MaxBodyBytes < 1 || o.MaxBodyBytes > maxMemtable, "max-body-bytes: %d is not in 1..%d", o.MaxBodyBytes, maxMemtable)
 	bad(o.MaxBodyBytes+endsBytes(o.MaxBodyBytes/2, o.MaxBodyBytes)+o.opOverhead() > o.WALFileBytes,
 		"max-body-bytes: an operation of %d bytes may take half as much again and %d in the log, which does not fit wal-file-bytes, %d",
@@ -163,7 +170,7 @@ func (o Options) Validate() error {
 	bad(o.MinFreeDisk < 0, "min-free-disk: %d is negative", o.MinFreeDisk)
 	bad(o.MailboxOps < 1, "mailbox: %d is less than 1", o.MailboxOps)
 	bad(o.SnapshotGrace < 0, "snapshot-grace: %v is negative", o.SnapshotGrace)
-	bad(o.TierFlushInterval < 100*time.Millisecond, "tier-flush-interval: %v is less than 100ms", o.TierFlushInterval)
+	bad(o.TierFlushInterval < 10*time.Millisecond, "tier-flush-interval: %v is less than 10ms", o.TierFlushInterval)
 	bad(o.TierMinBytes < 1, "tier-min-bytes: %d is less than 1", o.TierMinBytes)
 	bad(o.TierBandwidth < 0, "tier-bandwidth: %d is negative", o.TierBandwidth)
 	bad(o.LocalDiskBudget != 0 && o.LocalDiskBudget < 2*o.MemtableBytes,

@@ -35,6 +35,7 @@ type segmentRef struct {
 	file    vfs.File
 	path    string
 	fs      vfs.FS
+	fresh   atomic.Int64 // bytes that the object store has not, in this segment or in what it was merged from
 	evicted bool         // file is only the tail
 	used    atomic.Int64 // when it was planned to be read last, in ms
 	dropped atomic.Bool  // merged away or evicted: the file goes with the last reader

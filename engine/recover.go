@@ -296,6 +296,9 @@ func (s *shard) restoreStream(id base.StreamID, r *rows) error {
 	if err != nil {
 		return err
 	}
+	if state.History > s.settings.History {
+		return s.aheadOf(state.History)
+	}
 	h := core.Restore(id, c, state)
 	for key, row := range r.others {
 		if row.Removed {
@@ -314,6 +317,12 @@ func (s *shard) restoreStream(id base.StreamID, r *rows) error {
 	s.stateBytes += h.Bytes()
 	s.now = max(s.now, state.LastWrite, state.Touched)
 	return nil
+}
+
+// aheadOf says that something was written under a history that the directory has
+// not reached: its identity is not the one that goes with its data.
+func (s *shard) aheadOf(history uint16) error {
+	return fmt.Errorf("written under history %d, but the directory is at %d", history, s.settings.History)
 }
 
 // restoreRow puts one further row back. Of a stream that only its forks keep, the
@@ -336,6 +345,9 @@ func restoreRow(h *core.Head, key, value []byte) error {
 	switch k.Kind {
 	case record.RowProducer:
 		p, err := record.DecodeProducer(value)
+		if err == nil && p.History > h.History {
+			err = fmt.Errorf("a producer wrote under history %d, its stream was written under %d", p.History, h.History)
+		}
 		if err != nil {
 			return err
 		}
@@ -389,6 +401,9 @@ func (s *shard) replayRecord(rec *record.Record, r wal.Record) error {
 	}
 	if err := rec.Decode(record.Type(r.Type), r.Head, r.Body); err != nil {
 		return corrupt(err)
+	}
+	if rec.History > s.settings.History {
+		return corrupt(s.aheadOf(rec.History))
 	}
 	if r.Batch != s.end.Batch {
 		s.walBytes = padded(s.walBytes)
@@ -455,6 +470,9 @@ func (s *shard) publishAll(inherited map[base.StreamID]base.Offset) {
 		if f := st.recoveredFloor(inherited); f > 0 {
 			s.keep.trimmed(view.ID, f, s.e.now())
 		}
+		if s.e.outlived(st.head) {
+			continue // looseEnds has it deleted
+		}
 		st.view.Store(view)
 	}
 }
@@ -484,8 +502,8 @@ func extend(of *ancestor, f *record.Fork) *ancestor {
 }
 
 // looseEnds appends what finishes the chains that a crash has interrupted: pins of
-// forks that were never made, or have gone, are dropped. After a restore a fork may be
-// there and not its pin, which was in a later segment of the source's shard.
+// forks that were never made, or have gone, are dropped, and so are forks that have
+// outlived their source.
 func (s *shard) looseEnds(to []upkeep) []upkeep {
 	for _, st := range s.byID {
 		h := st.head
@@ -494,21 +512,26 @@ func (s *shard) looseEnds(to []upkeep) []upkeep {
 				to = append(to, upkeep{shard: s, ev: core.Event{Op: core.OpUnpin, Stream: h.ID, ForkID: fork}})
 			}
 		})
-		if f := h.Fork; f != nil && !s.e.pinned(h.ID, f) {
-			to = append(to, upkeep{shard: s.e.shards[f.Source.Shard(len(s.e.shards))], ev: core.Event{
-				Op: core.OpPin, Stream: f.Source, ForkID: h.ID, ForkOffset: f.Offset,
-			}})
+		if s.e.outlived(h) {
+			to = append(to, upkeep{shard: s, ev: core.Event{Op: core.OpDelete, Stream: h.ID}})
 		}
 	}
 	return to
 }
 
-// pinned reports whether a fork's source is there and has its pin. Only in recovery.
-func (e *Engine) pinned(fork base.StreamID, f *record.Fork) (ok bool) {
+// outlived reports whether a stream is a fork whose source has let go of it, or is such
+// a fork's. That happens only after the fork's end, which a restore may lack: it is of
+// another shard. Only in recovery.
+func (e *Engine) outlived(h *core.Head) bool {
+	f := h.Fork
+	if f == nil {
+		return false
+	}
 	src := e.shards[f.Source.Shard(len(e.shards))].byID[f.Source]
 	if src == nil {
-		return true // nothing to pin
+		return true
 	}
-	src.head.EachPin(func(id base.StreamID, _ base.Offset) { ok = ok || id == fork })
-	return ok
+	pinned := false
+	src.head.EachPin(func(id base.StreamID, _ base.Offset) { pinned = pinned || id == h.ID })
+	return !pinned || e.outlived(src.head)
 }

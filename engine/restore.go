@@ -194,7 +194,7 @@ func (r *restore) begin() (io.Closer, error) {
 	}
 	unfinished := slices.Contains(names, identityNew)
 	for _, n := range names {
-		if n == identityFile || n != lockFile && n != lostAndFound && !unfinished {
+		if n == identityFile || n != lockFile && n != lostFound && !unfinished {
 			return nil, fmt.Errorf("restore: %s: %w: it is not empty, it holds %s", r.dir, ErrForeign, n)
 		}
 	}
@@ -319,7 +319,11 @@ func (r *restore) rows(seg *segment.Segment) error {
 		switch key.Kind {
 		case record.RowState:
 			if old := r.streams[row.Stream]; row.LSN > old.lsn {
-				r.streams[row.Stream] = streamEnd{row.LSN, row.Removed}
+				gone, err := ended(row.Row)
+				if err != nil {
+					return err
+				}
+				r.streams[row.Stream] = streamEnd{row.LSN, gone}
 			}
 		case record.RowSnapshot:
 			k := snapshotKey{row.Stream, key.Offset}

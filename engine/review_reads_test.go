@@ -6,10 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/snakream/snakream/engine/core"
@@ -20,18 +22,27 @@ import (
 // Readers race with appends, flushes, merges, deletes, expiries and forks: each byte
 // is what the view says, or the view is stale.
 func TestReviewReadersRaceWithEverything(t *testing.T) {
+	clock := &handClock{}
+	clock.ms.Store(1_700_000_000_000)
 	o := smallOptions(vfstest.New())
-	o.Shards, o.MemtableBytes, o.EraseWithin = 2, 16<<10, time.Second
+	o.Shards, o.MemtableBytes, o.EraseWithin, o.Now = 2, 16<<10, time.Second, clock.now
 	e := mustOpen(t, o)
 	const names = 12
+	rounds := 700 // writes to each name; each takes a millisecond of the clock
+	if testing.Short() {
+		rounds = 300
+	}
 	var stop atomic.Bool
-	var wg sync.WaitGroup
+	var wg, writers sync.WaitGroup
 	var reads, stale, created atomic.Int64
+	p := &pacer{stop: &stop}
 	for w := range names {
 		rng := rand.New(rand.NewPCG(uint64(w), 7))
 		name := fmt.Sprint("s", w)
-		wg.Go(func() {
-			for !stop.Load() {
+		writers.Go(func() {
+			for range rounds {
+				p.writes.Add(1)
+				clock.ms.Add(1)
 				st := e.Lookup([]byte("b"), []byte(name))
 				var v *View
 				if st != nil {
@@ -47,8 +58,13 @@ func TestReviewReadersRaceWithEverything(t *testing.T) {
 						ev.Fork = &core.ForkSpec{Bucket: "b", Name: fmt.Sprint("s", rng.IntN(names)), InheritType: true}
 						ev.ContentType, ev.MediaType = "", nil
 					}
-					if a := mustDo(t, e, &Op{Event: ev}); a.Code == core.Created {
+					switch a := mustDo(t, e, &Op{Event: ev}); a.Code {
+					case core.Created:
 						created.Add(1)
+					case core.NameHeldByForks: // by whom? Somebody has to go.
+						if other := e.Lookup([]byte("b"), fmt.Append(nil, "s", rng.IntN(names))); other != nil {
+							mustDo(t, e, &Op{Stream: other, Event: core.Event{Op: core.OpDelete}})
+						}
 					}
 				case k == 0:
 					mustDo(t, e, &Op{Stream: st, Event: core.Event{Op: core.OpDelete}})
@@ -83,9 +99,9 @@ func TestReviewReadersRaceWithEverything(t *testing.T) {
 				from := v.First + base.Offset(rng.Uint64N(uint64(v.Next-v.First)))
 				to := min(v.Next, from+base.Offset(1+rng.IntN(20_000)))
 				if rng.IntN(4) == 0 {
-					pause(time.Duration(rng.IntN(1000)) * time.Microsecond) // an old view
+					p.await(rng.Int64N(10)) // an old view
 				}
-				if err := readPattern(e, v, from, to, &step, rng); errors.Is(err, ErrStale) {
+				if err := readPattern(e, v, from, to, &step, rng, p); errors.Is(err, ErrStale) {
 					stale.Add(1)
 				} else if err != nil {
 					t.Errorf("%s: %v", st.key, err)
@@ -95,11 +111,7 @@ func TestReviewReadersRaceWithEverything(t *testing.T) {
 			}
 		})
 	}
-	d := 3 * time.Second
-	if testing.Short() {
-		d = time.Second
-	}
-	pause(d)
+	writers.Wait()
 	stop.Store(true)
 	wg.Wait()
 	t.Logf("%d reads, %d of them stale, %d streams, %+v", reads.Load(), stale.Load(), created.Load(), e.Stats())
@@ -108,13 +120,28 @@ func TestReviewReadersRaceWithEverything(t *testing.T) {
 	}
 }
 
-func readPattern(e *Engine, v *View, from, to base.Offset, step *Step, rng *rand.Rand) error {
+// pacer counts writes, by which readers can tell that something has happened. A bubble of
+// package synctest would not do: its time stands still while anybody runs, and here
+// everybody does all the time.
+type pacer struct {
+	writes atomic.Int64
+	stop   *atomic.Bool
+}
+
+// await lets others run until there were n more writes, or there will be no more.
+func (p *pacer) await(n int64) {
+	for end := p.writes.Load() + n; p.writes.Load() < end && !p.stop.Load(); {
+		runtime.Gosched()
+	}
+}
+
+func readPattern(e *Engine, v *View, from, to base.Offset, step *Step, rng *rand.Rand, p *pacer) error {
 	for from < to {
 		if err := e.Read(v, from, to, 1<<20, step); err != nil {
 			return err
 		}
 		if rng.IntN(8) == 0 {
-			pause(time.Millisecond) // pinned while it is flushed and merged away
+			p.await(20) // pinned while it is flushed and merged away
 		}
 		b, err := step.Append(context.Background(), nil)
 		if err != nil {
@@ -192,13 +219,13 @@ func TestReviewExpiryBesideRenewals(t *testing.T) {
 		}
 	}
 	clock.ms.Add(990_000)
-	begin := time.Now()
 	e.shards[0].ring()
-	for e.Lookup([]byte("b"), []byte("last")) != nil {
-		pause(time.Millisecond)
+	batches := 0 // each is a turn that has looked at the deadlines
+	for ; e.Lookup([]byte("b"), []byte("last")) != nil && batches < 1000; batches++ {
+		appendTo(t, e, "s0", []byte("x"))
 	}
-	if d := time.Since(begin); d > 500*time.Millisecond {
-		t.Errorf("took %v", d)
+	if batches > 100 {
+		t.Errorf("it took %d batches", batches)
 	}
 	if got := e.Stats().Streams; got < n {
 		t.Errorf("%d streams are left of %d", got, n)
@@ -207,36 +234,38 @@ func TestReviewExpiryBesideRenewals(t *testing.T) {
 
 // Writes that come while the log can't go on in a new file yet don't keep the old one.
 func TestReviewEraseWhileLogIsBusy(t *testing.T) {
-	marker := bytes.Repeat([]byte("MARKER-OF-WHAT-IS-DELETED"), 10)
-	fs := vfstest.New()
-	clock := &handClock{}
-	clock.ms.Store(1_700_000_000_000)
-	o := smallOptions(fs)
-	o.EraseWithin, o.Now = time.Second, clock.now
-	e := mustOpen(t, o)
-	s := e.shards[0]
-	makeStream(t, e, "dead", -1)
-	makeStream(t, e, "alive", -1)
-	for s.log.Stats().Spares == 0 { // the next file, which the first rotation takes
-		pause(time.Millisecond)
-	}
-	gate := make(chan struct{})
-	fs.SetHook(func(op vfstest.Op) error {
-		if op.Kind == vfstest.Rename && strings.Contains(op.To, "/wal/") && strings.HasSuffix(op.To, ".wal") {
-			<-gate
+	synctest.Test(t, func(t *testing.T) {
+		marker := bytes.Repeat([]byte("MARKER-OF-WHAT-IS-DELETED"), 10)
+		fs := vfstest.New()
+		clock := &handClock{}
+		clock.ms.Store(1_700_000_000_000)
+		o := smallOptions(fs)
+		o.EraseWithin, o.Now = time.Second, clock.now
+		e := mustOpen(t, o)
+		s := e.shards[0]
+		makeStream(t, e, "dead", -1)
+		makeStream(t, e, "alive", -1)
+		for s.log.Stats().Spares == 0 { // the next file, which the first rotation takes
+			later(time.Millisecond)
 		}
-		return nil
+		gate := make(chan struct{})
+		fs.SetHook(func(op vfstest.Op) error {
+			if op.Kind == vfstest.Rename && strings.Contains(op.To, "/wal/") && strings.HasSuffix(op.To, ".wal") {
+				<-gate
+			}
+			return nil
+		})
+		body := bytes.Repeat([]byte("x"), 16<<10)
+		for s.log.Stats().Rotations == 0 {
+			appendTo(t, e, "alive", body)
+		}
+		appendTo(t, e, "dead", marker)
+		removeStream(t, e, "dead")
+		clock.ms.Add(500)
+		appendTo(t, e, "alive", []byte("first")) // the log is to go on in a new file, which is not there
+		appendTo(t, e, "alive", []byte("second"))
+		close(gate)
+		eventuallyErased(t, fs, marker)
+		quiet(t, fs, clock, e)
 	})
-	body := bytes.Repeat([]byte("x"), 16<<10)
-	for s.log.Stats().Rotations == 0 {
-		appendTo(t, e, "alive", body)
-	}
-	appendTo(t, e, "dead", marker)
-	removeStream(t, e, "dead")
-	clock.ms.Add(500)
-	appendTo(t, e, "alive", []byte("first")) // the log is to go on in a new file, which is not there
-	appendTo(t, e, "alive", []byte("second"))
-	close(gate)
-	eventuallyErased(t, fs, marker)
-	quiet(t, fs, clock, e)
 }

@@ -6,12 +6,12 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-
 	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/snakream/snakream/engine/core"
@@ -168,7 +168,7 @@ func holders(t testing.TB, fs *vfstest.MemFS, dir string, marker []byte) (found 
 // eventuallyErased waits until no file holds the marker, on an engine that nobody uses.
 func eventuallyErased(t testing.TB, fs *vfstest.MemFS, marker []byte) {
 	t.Helper()
-	for end := time.Now().Add(20 * time.Second); ; pause(20 * time.Millisecond) {
+	for end := time.Now().Add(20 * time.Second); ; later(20 * time.Millisecond) {
 		found := holders(t, fs, "data", marker)
 		if len(found) == 0 {
 			return
@@ -193,99 +193,101 @@ func flushAll(t testing.TB, e *Engine) {
 // Deleted bytes leave memtable, log and segments though nothing else happens, and
 // then the shard is quiet.
 func TestReviewEraseOnIdleShard(t *testing.T) {
+	for _, where := range []string{"log", "segment", "both", "restart", "restart, flushed", "expired", "trimmed", "trimmed in a segment", "trimmed, forked"} {
+		t.Run(where, func(t *testing.T) { synctest.Test(t, func(t *testing.T) { eraseOnIdleShard(t, where) }) })
+	}
+}
+
+func eraseOnIdleShard(t *testing.T, where string) {
 	marker := bytes.Repeat([]byte("MARKER-OF-WHAT-IS-DELETED"), 10)
 	keep := bytes.Repeat([]byte("kept "), 100)
-	for _, where := range []string{"log", "segment", "both", "restart", "restart, flushed", "expired", "trimmed", "trimmed in a segment", "trimmed, forked"} {
-		t.Run(where, func(t *testing.T) {
-			fs := vfstest.New()
-			clock := &handClock{}
-			clock.ms.Store(1_700_000_000_000)
-			o := smallOptions(fs)
-			o.EraseWithin, o.Now = time.Second, clock.now
-			e := mustOpen(t, o)
-			ttl := int64(-1)
-			if where == "expired" {
-				ttl = 1
-			}
-			makeStream(t, e, "dead", ttl)
-			makeStream(t, e, "alive", -1)
-			appendTo(t, e, "dead", marker)
-			appendTo(t, e, "alive", keep)
-			if where != "log" && where != "expired" && where != "trimmed" {
-				flushAll(t, e)
-			}
-			if where == "trimmed, forked" {
-				fork(t, e, "dead", "fork")
-			}
-			if where == "both" {
-				appendTo(t, e, "dead", marker)
-			}
-			if len(holders(t, fs, "data", marker)) == 0 {
-				t.Fatal("the test finds nothing to erase")
-			}
-			switch {
-			case strings.HasPrefix(where, "trimmed"):
-				appendTo(t, e, "dead", keep)
-				trimTo(t, e, "dead", len(marker), 1)
-			case where != "expired":
-				removeStream(t, e, "dead")
-			}
-			if where == "trimmed, forked" { // the fork keeps the bytes until it goes
-				clock.ms.Add(2000)
-				e.shards[0].ring()
-				pause(500 * time.Millisecond)
-				if got := contents(t, e, "fork"); !bytes.Equal(got, marker) {
-					t.Fatalf("the fork has %d bytes instead of %d", len(got), len(marker))
-				}
-				removeStream(t, e, "fork")
-				for id := e.Lookup([]byte("b"), []byte("dead")).View().ID; e.shards[0].keep.floor(id) == 0; {
-					pause(time.Millisecond) // until the source has heard of it
-				}
-			}
-			if where == "restart, flushed" {
-				flushAll(t, e)
-			}
-			if strings.HasPrefix(where, "restart") {
-				if err := e.Close(); err != nil {
-					t.Fatal(err)
-				}
-				e = mustOpen(t, o)
-			}
-			if where == "expired" {
-				clock.ms.Add(1001)
-				e.shards[0].ring() // the clock is by hand, the timer is not
-				for e.Lookup([]byte("b"), []byte("dead")) != nil {
-					pause(time.Millisecond)
-				}
-			}
-			clock.ms.Add(500)
-			e.shards[0].ring()
-			eventuallyErased(t, fs, marker)
-			if got := contents(t, e, "alive"); !bytes.Equal(got, keep) {
-				t.Errorf("the other stream has %d bytes instead of %d", len(got), len(keep))
-			}
-			if strings.HasPrefix(where, "trimmed") {
-				if got := contents(t, e, "dead"); !bytes.Equal(got, keep) {
-					t.Errorf("what was not trimmed has %d bytes instead of %d", len(got), len(keep))
-				}
-			}
-			quiet(t, fs, clock, e)
-			if age := e.shards[0].deadAge(); age != 0 {
-				t.Errorf("something has been dead for %d ms", age)
-			}
-		})
+	fs := vfstest.New()
+	clock := &handClock{}
+	clock.ms.Store(1_700_000_000_000)
+	o := smallOptions(fs)
+	o.EraseWithin, o.Now = time.Second, clock.now
+	e := mustOpen(t, o)
+	ttl := int64(-1)
+	if where == "expired" {
+		ttl = 1
+	}
+	makeStream(t, e, "dead", ttl)
+	makeStream(t, e, "alive", -1)
+	appendTo(t, e, "dead", marker)
+	appendTo(t, e, "alive", keep)
+	if where != "log" && where != "expired" && where != "trimmed" {
+		flushAll(t, e)
+	}
+	if where == "trimmed, forked" {
+		fork(t, e, "dead", "fork")
+	}
+	if where == "both" {
+		appendTo(t, e, "dead", marker)
+	}
+	if len(holders(t, fs, "data", marker)) == 0 {
+		t.Fatal("the test finds nothing to erase")
+	}
+	switch {
+	case strings.HasPrefix(where, "trimmed"):
+		appendTo(t, e, "dead", keep)
+		trimTo(t, e, "dead", len(marker), 1)
+	case where != "expired":
+		removeStream(t, e, "dead")
+	}
+	if where == "trimmed, forked" { // the fork keeps the bytes until it goes
+		clock.ms.Add(2000)
+		e.shards[0].ring()
+		later(500 * time.Millisecond)
+		if got := contents(t, e, "fork"); !bytes.Equal(got, marker) {
+			t.Fatalf("the fork has %d bytes instead of %d", len(got), len(marker))
+		}
+		removeStream(t, e, "fork")
+		for id := e.Lookup([]byte("b"), []byte("dead")).View().ID; e.shards[0].keep.floor(id) == 0; {
+			later(time.Millisecond) // until the source has heard of it
+		}
+	}
+	if where == "restart, flushed" {
+		flushAll(t, e)
+	}
+	if strings.HasPrefix(where, "restart") {
+		if err := e.Close(); err != nil {
+			t.Fatal(err)
+		}
+		e = mustOpen(t, o)
+	}
+	if where == "expired" {
+		clock.ms.Add(1001)
+		e.shards[0].ring() // the clock is by hand, the timer is not
+		for e.Lookup([]byte("b"), []byte("dead")) != nil {
+			later(time.Millisecond)
+		}
+	}
+	clock.ms.Add(500)
+	e.shards[0].ring()
+	eventuallyErased(t, fs, marker)
+	if got := contents(t, e, "alive"); !bytes.Equal(got, keep) {
+		t.Errorf("the other stream has %d bytes instead of %d", len(got), len(keep))
+	}
+	if strings.HasPrefix(where, "trimmed") {
+		if got := contents(t, e, "dead"); !bytes.Equal(got, keep) {
+			t.Errorf("what was not trimmed has %d bytes instead of %d", len(got), len(keep))
+		}
+	}
+	quiet(t, fs, clock, e)
+	if age := e.shards[0].deadAge(); age != 0 {
+		t.Errorf("something has been dead for %d ms", age)
 	}
 }
 
 // quiet checks that a shard with nothing to do does nothing.
 func quiet(t *testing.T, fs *vfstest.MemFS, clock *handClock, e *Engine) {
 	t.Helper()
-	pause(300 * time.Millisecond)
+	later(300 * time.Millisecond)
 	fs.StartTrace()
 	for range 4 {
 		clock.ms.Add(10_000)
 		e.shards[0].ring()
-		pause(150 * time.Millisecond)
+		later(150 * time.Millisecond)
 	}
 	if trace := fs.Trace(); len(trace) > 0 {
 		t.Errorf("an idle shard does %d things: %v", len(trace), trace)
@@ -347,6 +349,8 @@ func TestReviewTimersOfDeletedStreams(t *testing.T) {
 func TestReviewCloseUnderLoad(t *testing.T) {
 	e := mustOpen(t, smallOptions(vfstest.New()))
 	var wg sync.WaitGroup
+	var done atomic.Int64
+	busy := make(chan struct{})
 	for i := range 8 {
 		name := fmt.Sprint("s", i)
 		makeStream(t, e, name, -1)
@@ -360,10 +364,13 @@ func TestReviewCloseUnderLoad(t *testing.T) {
 					t.Error(err)
 					return
 				}
+				if done.Add(1) == 4000 {
+					close(busy)
+				}
 			}
 		})
 	}
-	pause(50 * time.Millisecond)
+	<-busy
 	within(t, "Close", func() {
 		if err := e.Close(); err != nil {
 			t.Error(err)
@@ -374,92 +381,98 @@ func TestReviewCloseUnderLoad(t *testing.T) {
 
 // A flush that can't succeed must not keep Close from ending.
 func TestReviewCloseWithStuckFlush(t *testing.T) {
-	fs := vfstest.New()
-	e := mustOpen(t, smallOptions(fs))
-	makeStream(t, e, "s", -1)
-	fs.SetHook(func(op vfstest.Op) error {
-		if op.Kind == vfstest.Create && strings.Contains(op.Path, "/tmp/") {
-			return errors.New("broken")
+	synctest.Test(t, func(t *testing.T) {
+		fs := vfstest.New()
+		e := mustOpen(t, smallOptions(fs))
+		makeStream(t, e, "s", -1)
+		fs.SetHook(func(op vfstest.Op) error {
+			if op.Kind == vfstest.Create && strings.Contains(op.Path, "/tmp/") {
+				return errors.New("broken")
+			}
+			return nil
+		})
+		body := bytes.Repeat([]byte("x"), 16<<10)
+		var answered atomic.Int64
+		for range 40 {
+			o := appendOp(e, "s", body)
+			o.Done = func(*Op) { answered.Add(1) }
+			if err := e.Submit(o); err != nil {
+				t.Fatal(err)
+			}
 		}
-		return nil
+		later(50 * time.Millisecond)
+		within(t, "Close", func() {
+			if err := e.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+		if n := answered.Load(); n != 40 {
+			t.Errorf("%d operations of 40 were answered", n)
+		}
 	})
-	body := bytes.Repeat([]byte("x"), 16<<10)
-	var answered atomic.Int64
-	for range 40 {
-		o := appendOp(e, "s", body)
-		o.Done = func(*Op) { answered.Add(1) }
-		if err := e.Submit(o); err != nil {
-			t.Fatal(err)
-		}
-	}
-	pause(50 * time.Millisecond)
-	within(t, "Close", func() {
-		if err := e.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	if n := answered.Load(); n != 40 {
-		t.Errorf("%d operations of 40 were answered", n)
-	}
 }
 
 func TestReviewForkOfExpiredSourceWithoutSpace(t *testing.T) {
-	fs := vfstest.New()
-	clock := &handClock{}
-	clock.ms.Store(1_700_000_000_000)
-	o := smallOptions(fs)
-	o.Now = clock.now
-	e := mustOpen(t, o)
-	makeStream(t, e, "first", 5)
-	makeStream(t, e, "source", 10)
-	makeStream(t, e, "s", -1)
-	var on atomic.Bool
-	refuse(fs, &on)
-	on.Store(true)
-	fillLog(t, e, "s")
-	clock.ms.Add(6_000) // a batch of nothing but deadlines has still had room
-	e.shards[0].ring()
-	for e.Lookup([]byte("b"), []byte("first")) != nil {
-		pause(time.Millisecond)
-	}
-	clock.ms.Add(20_000)
-	within(t, "a fork", func() {
-		a := mustDo(t, e, &Op{Event: core.Event{Op: core.OpCreate, Bucket: "b", Name: "f", TTL: -1, Fork: &core.ForkSpec{Bucket: "b", Name: "source", InheritType: true}}})
-		if a.Code.OK() {
-			t.Errorf("answered %d", a.Code)
+	synctest.Test(t, func(t *testing.T) {
+		fs := vfstest.New()
+		clock := &handClock{}
+		clock.ms.Store(1_700_000_000_000)
+		o := smallOptions(fs)
+		o.Now = clock.now
+		e := mustOpen(t, o)
+		makeStream(t, e, "first", 5)
+		makeStream(t, e, "source", 10)
+		makeStream(t, e, "s", -1)
+		var on atomic.Bool
+		refuse(fs, &on)
+		on.Store(true)
+		fillLog(t, e, "s")
+		clock.ms.Add(6_000) // a batch of nothing but deadlines has still had room
+		e.shards[0].ring()
+		for e.Lookup([]byte("b"), []byte("first")) != nil {
+			later(time.Millisecond)
 		}
+		clock.ms.Add(20_000)
+		within(t, "a fork", func() {
+			a := mustDo(t, e, &Op{Event: core.Event{Op: core.OpCreate, Bucket: "b", Name: "f", TTL: -1, Fork: &core.ForkSpec{Bucket: "b", Name: "source", InheritType: true}}})
+			if a.Code.OK() {
+				t.Errorf("answered %d", a.Code)
+			}
+		})
+		on.Store(false)
 	})
-	on.Store(false)
 }
 
 func TestReviewUnpinWithoutSpace(t *testing.T) {
-	fs := vfstest.New()
-	e := mustOpen(t, smallOptions(fs))
-	makeStream(t, e, "source", -1)
-	makeStream(t, e, "s", -1)
-	id := e.Lookup([]byte("b"), []byte("source")).View().ID
-	mustDo(t, e, &Op{Stream: e.Lookup([]byte("b"), []byte("source")), Event: core.Event{Op: core.OpPin, Stream: id, ForkID: 999}})
-	var on atomic.Bool
-	refuse(fs, &on)
-	on.Store(true)
-	fillLog(t, e, "s")
-	e.shards[0].ask(core.Event{Op: core.OpUnpin, Stream: id, ForkID: 999}) // as the shard of the fork does
-	mustDo(t, e, appendOp(e, "s", []byte("x")))
-	on.Store(false)
-	for end := time.Now().Add(20 * time.Second); ; pause(10 * time.Millisecond) {
-		if a := mustDo(t, e, appendOp(e, "s", []byte("x"))); a.Code == core.Appended {
-			break
-		} else if time.Now().After(end) {
-			t.Fatal("space never comes back: ", a.Code)
+	synctest.Test(t, func(t *testing.T) {
+		fs := vfstest.New()
+		e := mustOpen(t, smallOptions(fs))
+		makeStream(t, e, "source", -1)
+		makeStream(t, e, "s", -1)
+		id := e.Lookup([]byte("b"), []byte("source")).View().ID
+		mustDo(t, e, &Op{Stream: e.Lookup([]byte("b"), []byte("source")), Event: core.Event{Op: core.OpPin, Stream: id, ForkID: 999}})
+		var on atomic.Bool
+		refuse(fs, &on)
+		on.Store(true)
+		fillLog(t, e, "s")
+		e.shards[0].ask(core.Event{Op: core.OpUnpin, Stream: id, ForkID: 999}) // as the shard of the fork does
+		mustDo(t, e, appendOp(e, "s", []byte("x")))
+		on.Store(false)
+		for end := time.Now().Add(20 * time.Second); ; later(10 * time.Millisecond) {
+			if a := mustDo(t, e, appendOp(e, "s", []byte("x"))); a.Code == core.Appended {
+				break
+			} else if time.Now().After(end) {
+				t.Fatal("space never comes back: ", a.Code)
+			}
 		}
-	}
-	mustDo(t, e, appendOp(e, "s", []byte("x")))
-	if err := e.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if n := e.shards[0].byID[id].head.Pins(); n != 0 {
-		t.Error("the pin was never dropped")
-	}
+		mustDo(t, e, appendOp(e, "s", []byte("x")))
+		if err := e.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if n := e.shards[0].byID[id].head.Pins(); n != 0 {
+			t.Error("the pin was never dropped")
+		}
+	})
 }
 
 // Lone appends fill the log with padding, which counts too.
@@ -483,120 +496,128 @@ func TestReviewLogBytesCountPadding(t *testing.T) {
 
 // A full disk is no reason not to start: reads and deletes go on.
 func TestReviewOpenWithoutSpace(t *testing.T) {
-	fs := vfstest.New()
-	o := smallOptions(fs)
-	e := mustOpen(t, o)
-	makeStream(t, e, "s", -1)
-	appendTo(t, e, "s", []byte("hello"))
-	for range 40 { // uses up what the manifest has allocated
-		if err := e.Close(); err != nil {
-			t.Fatal(err)
-		}
-		fs.SetFree(16 << 10)
-		e = mustOpen(t, o)
-		if got := contents(t, e, "s"); string(got) != "hello" {
-			t.Fatalf("read %q", got)
-		}
-	}
-	fs.SetFree(-1)
-	for end := time.Now().Add(20 * time.Second); ; pause(10 * time.Millisecond) {
-		a := mustDo(t, e, &Op{Event: core.Event{Op: core.OpCreate, Bucket: "b", Name: "new", ContentType: "text/plain", MediaType: []byte("text/plain"), TTL: -1}})
-		if a.Code == core.Created {
-			break
-		}
-		if time.Now().After(end) {
-			t.Fatal("creates never work again: ", a.Code)
-		}
-	}
-}
-
-// While a flush is stuck an idle shard doesn't spin.
-func TestReviewStuckFlushDoesNotSpin(t *testing.T) {
-	fs := vfstest.New()
-	o := smallOptions(fs)
-	o.EraseWithin = time.Second
-	o.MemtableBytes = 4 << 10
-	rings, turns := make(chan struct{}, 1), atomic.Int64{}
-	var e *Engine
-	o.Ring = func(int) {
-		select {
-		case rings <- struct{}{}:
-		default:
-		}
-	}
-	e = mustOpen(t, o)
-	stop := make(chan struct{})
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		for {
-			select {
-			case <-rings:
-				turns.Add(1)
-				e.Turn(0)
-			case <-stop:
-				return
+	synctest.Test(t, func(t *testing.T) {
+		fs := vfstest.New()
+		o := smallOptions(fs)
+		e := mustOpen(t, o)
+		makeStream(t, e, "s", -1)
+		appendTo(t, e, "s", []byte("hello"))
+		for range 40 { // uses up what the manifest has allocated
+			if err := e.Close(); err != nil {
+				t.Fatal(err)
+			}
+			fs.SetFree(16 << 10)
+			e = mustOpen(t, o)
+			if got := contents(t, e, "s"); string(got) != "hello" {
+				t.Fatalf("read %q", got)
 			}
 		}
-	})
-	defer wg.Wait()
-	defer close(stop)
-	var broken atomic.Bool
-	fs.SetHook(func(op vfstest.Op) error {
-		if broken.Load() && op.Kind == vfstest.Create && strings.Contains(op.Path, "/tmp/") {
-			return errors.New("broken")
-		}
-		return nil
-	})
-	makeStream(t, e, "s", -1)
-	makeStream(t, e, "d", -1)
-	broken.Store(true)
-	removeStream(t, e, "d")
-	for range 2 {
-		appendTo(t, e, "s", bytes.Repeat([]byte("x"), 5<<10))
-	}
-	removeStream(t, e, "s")
-	pause(700 * time.Millisecond) // what is dead is due
-	before := turns.Load()
-	pause(500 * time.Millisecond)
-	if n := turns.Load() - before; n > 100 {
-		t.Errorf("%d turns in half a second with nothing to do", n)
-	}
-	broken.Store(false)
-	if err := e.Close(); err != nil {
-		t.Error(err)
-	}
-}
-
-// Ids are reserved while a flush is tried again and again.
-func TestReviewIDsDuringStuckFlush(t *testing.T) {
-	fs := vfstest.New()
-	e := mustOpen(t, smallOptions(fs))
-	var broken atomic.Bool
-	fs.SetHook(func(op vfstest.Op) error {
-		if broken.Load() && op.Kind == vfstest.Create && strings.Contains(op.Path, "/tmp/") {
-			return errors.New("broken")
-		}
-		return nil
-	})
-	broken.Store(true)
-	makeStream(t, e, "s", -1)
-	for range 6 {
-		appendTo(t, e, "s", bytes.Repeat([]byte("x"), 16<<10))
-	}
-	s := e.shards[0]
-	s.ids.Store(s.nextID.Load() + 3) // as if that many were left
-	for i := range 5 {
-		for end := time.Now().Add(5 * time.Second); ; pause(10 * time.Millisecond) {
-			a := mustDo(t, e, &Op{Event: core.Event{Op: core.OpCreate, Bucket: "b", Name: fmt.Sprint(i), ContentType: "text/plain", MediaType: []byte("text/plain"), TTL: -1}})
+		fs.SetFree(-1)
+		for end := time.Now().Add(20 * time.Second); ; later(10 * time.Millisecond) {
+			a := mustDo(t, e, &Op{Event: core.Event{Op: core.OpCreate, Bucket: "b", Name: "new", ContentType: "text/plain", MediaType: []byte("text/plain"), TTL: -1}})
 			if a.Code == core.Created {
 				break
 			}
 			if time.Now().After(end) {
-				t.Fatalf("create %d: %d", i, a.Code)
+				t.Fatal("creates never work again: ", a.Code)
 			}
 		}
-	}
-	broken.Store(false)
+	})
+}
+
+// While a flush is stuck an idle shard doesn't spin.
+func TestReviewStuckFlushDoesNotSpin(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fs := vfstest.New()
+		o := smallOptions(fs)
+		o.EraseWithin = time.Second
+		o.MemtableBytes = 4 << 10
+		rings, turns := make(chan struct{}, 1), atomic.Int64{}
+		var e *Engine
+		o.Ring = func(int) {
+			select {
+			case rings <- struct{}{}:
+			default:
+			}
+		}
+		e = mustOpen(t, o)
+		stop := make(chan struct{})
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			for {
+				select {
+				case <-rings:
+					if turns.Add(1) > 10_000 {
+						<-time.After(time.Millisecond) // a shard that spins would stop the bubble's clock
+					}
+					e.Turn(0)
+				case <-stop:
+					return
+				}
+			}
+		})
+		defer wg.Wait()
+		defer close(stop)
+		var broken atomic.Bool
+		fs.SetHook(func(op vfstest.Op) error {
+			if broken.Load() && op.Kind == vfstest.Create && strings.Contains(op.Path, "/tmp/") {
+				return errors.New("broken")
+			}
+			return nil
+		})
+		makeStream(t, e, "s", -1)
+		makeStream(t, e, "d", -1)
+		broken.Store(true)
+		removeStream(t, e, "d")
+		for range 2 {
+			appendTo(t, e, "s", bytes.Repeat([]byte("x"), 5<<10))
+		}
+		removeStream(t, e, "s")
+		later(700 * time.Millisecond) // what is dead is due
+		before := turns.Load()
+		later(500 * time.Millisecond)
+		if n := turns.Load() - before; n > 100 {
+			t.Errorf("%d turns in half a second with nothing to do", n)
+		}
+		broken.Store(false)
+		if err := e.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// Ids are reserved while a flush is tried again and again.
+func TestReviewIDsDuringStuckFlush(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fs := vfstest.New()
+		e := mustOpen(t, smallOptions(fs))
+		var broken atomic.Bool
+		fs.SetHook(func(op vfstest.Op) error {
+			if broken.Load() && op.Kind == vfstest.Create && strings.Contains(op.Path, "/tmp/") {
+				return errors.New("broken")
+			}
+			return nil
+		})
+		broken.Store(true)
+		makeStream(t, e, "s", -1)
+		for range 6 {
+			appendTo(t, e, "s", bytes.Repeat([]byte("x"), 16<<10))
+		}
+		s := e.shards[0]
+		s.ids.Store(s.nextID.Load() + 3) // as if that many were left
+		for i := range 5 {
+			for end := time.Now().Add(5 * time.Second); ; later(10 * time.Millisecond) {
+				a := mustDo(t, e, &Op{Event: core.Event{Op: core.OpCreate, Bucket: "b", Name: fmt.Sprint(i), ContentType: "text/plain", MediaType: []byte("text/plain"), TTL: -1}})
+				if a.Code == core.Created {
+					break
+				}
+				if time.Now().After(end) {
+					t.Fatalf("create %d: %d", i, a.Code)
+				}
+			}
+		}
+		broken.Store(false)
+	})
 }
 
 // pattern is the byte at an offset of a stream.
@@ -605,10 +626,8 @@ func pattern(id base.StreamID, off base.Offset) byte {
 	return byte(x >> 40)
 }
 
-// pause lets real time pass: between two looks at what goroutines of the engine do in
-// their own time, or for as long as nothing is to happen.
-func pause(d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	<-t.C
+// later lets time pass in a bubble of package synctest, and everything settle.
+func later(d time.Duration) {
+	<-time.After(d)
+	synctest.Wait()
 }

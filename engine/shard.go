@@ -210,6 +210,7 @@ func (s *shard) disk() {
 
 // publish lets readers see what a durable batch has changed.
 func (s *shard) publish(b *batch) {
+	s.durable.Store(uint64(b.end)) // before anybody acts on what the batch has ended
 	for i := range b.touched {
 		t := &b.touched[i]
 		if t.view != nil && t.view.inc != nil {
@@ -224,7 +225,6 @@ func (s *shard) publish(b *batch) {
 		}
 	}
 	s.blobsPublished(&b.blobs)
-	s.durable.Store(uint64(b.end))
 	for i := range b.touched {
 		b.touched[i].st.wake()
 	}

@@ -72,7 +72,7 @@ type objectKey struct {
 const (
 	tierParallel = 4                // puts and deletes at once
 	tierTick     = time.Second      // at least so often the tier looks at everything
-	tierCommit   = time.Second      // between two changes of the mirror
+	tierCommit   = time.Second      // between two changes of the mirror, at most
 	tierCheck    = time.Minute      // an idle node asks whether the mirror is still its own
 	tierClaim    = 15 * time.Second // for the first words with the store
 	numberBatch  = 1024             // object numbers reserved at a time
@@ -81,6 +81,9 @@ const (
 
 // exposure is for how long data may be in the log alone.
 func (o *Options) exposure() base.Millis { return base.Millis(o.TierFlushInterval.Milliseconds()) }
+
+// pace is the time between two changes of the mirror: a part of what may be exposed.
+func (t *tier) pace() time.Duration { return min(tierCommit, t.e.opts.TierFlushInterval/5) }
 
 // wake has the tier look at everything. t may be nil.
 func (t *tier) wake() {
@@ -138,7 +141,7 @@ func (t *tier) open() error {
 	for _, s := range e.shards {
 		t.shards = append(t.shards, newTierShard(s, now))
 	}
-	known, err := e.readTierFile()
+	known, err := readTierFile(e.opts.FS, e.dir)
 	if err == nil {
 		err = t.firstClaim(known)
 	}
@@ -241,7 +244,7 @@ func (t *tier) round() time.Duration {
 	t.collect()
 	t.evict()
 	t.note()
-	return tierTick
+	return t.pace()
 }
 
 // failed notes that the store did not do something. Everything is tried again, after a

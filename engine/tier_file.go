@@ -24,9 +24,9 @@ const (
 )
 
 // readTierFile returns which store was this directory's; "" if none was.
-func (e *Engine) readTierFile() (string, error) {
-	path := e.path(tierFile)
-	f, err := e.opts.FS.Open(path)
+func readTierFile(fsys vfs.FS, dir string) (string, error) {
+	path := filepath.Join(dir, tierFile)
+	f, err := fsys.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", nil
 	}

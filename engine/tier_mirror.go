@@ -9,15 +9,15 @@ import (
 	"github.com/snakream/snakream/engine/manifest"
 	"github.com/snakream/snakream/engine/mirror"
 	"github.com/snakream/snakream/internal/base"
+	"github.com/snakream/snakream/segment"
 	"github.com/snakream/snakream/tiering"
 	"github.com/snakream/snakream/wal/record"
 )
 
-// What the mirror names has to be consistent: a restore finds of each stream a prefix of
-// what was acknowledged, with everything that its rows refer to. So
+// What the mirror names has to be consistent: a restore finds of each shard a prefix of
+// its log, with everything that the rows in it refer to. So
 //
-//   - of the segments that may hold one stream, by age, only those before the first one
-//     that is not in the store are named;
+//   - a segment is named only when everything before its newest record is named too;
 //   - a merge's output takes the place of its inputs, which stand in for it until it is
 //     in the store itself;
 //   - an output that left out bytes because of a newer trim or delete is named only with
@@ -29,16 +29,18 @@ import (
 type facts struct {
 	forks     []forkFact
 	snapshots []snapshotFact
-	news      map[base.StreamID]bool // streams of whose snapshots it says something, or that ended
+	ended     map[snapshotKey]bool   // snapshots of before that it says are replaced or dropped
+	gone      map[base.StreamID]bool // streams that it says have ended
+	since     []base.LSN             // how far each shard had come when all this was read
 }
 
 type forkFact struct {
-	source base.StreamID
-	upTo   base.Offset
+	id, source base.StreamID
+	upTo       base.Offset
 }
 
 type snapshotFact struct {
-	stream base.StreamID
+	snapshotKey
 	digest blob.Digest
 }
 
@@ -58,13 +60,14 @@ func (s *tierShard) learn() error {
 		if err != nil {
 			return err
 		}
+		f.since = s.s.e.published()
 		s.facts[id] = f
 	}
 	return nil
 }
 
 func factsOf(ref *segmentRef) (*facts, error) {
-	f := &facts{news: map[base.StreamID]bool{}}
+	f := &facts{ended: map[snapshotKey]bool{}, gone: map[base.StreamID]bool{}}
 	for row, err := range ref.seg.AllRows() {
 		if err != nil {
 			return nil, err
@@ -80,13 +83,20 @@ func factsOf(ref *segmentRef) (*facts, error) {
 				return nil, err
 			}
 			if c.Fork != nil {
-				f.forks = append(f.forks, forkFact{c.Fork.Source, c.Fork.Offset})
+				f.forks = append(f.forks, forkFact{row.Stream, c.Fork.Source, c.Fork.Offset})
 			}
-		case key.Kind == record.RowState && row.Removed:
-			f.news[row.Stream] = true
+		case key.Kind == record.RowState:
+			gone, err := ended(row.Row)
+			if err != nil {
+				return nil, err
+			}
+			if gone {
+				f.gone[row.Stream] = true
+			}
 		case key.Kind == record.RowSnapshot:
-			f.news[row.Stream] = true
+			k := snapshotKey{row.Stream, key.Offset}
 			if row.Removed {
+				f.ended[k] = true
 				continue
 			}
 			n, err := record.DecodeSnapshot(key.Offset, row.Value)
@@ -94,25 +104,40 @@ func factsOf(ref *segmentRef) (*facts, error) {
 				return nil, err
 			}
 			if n.Replaced == 0 {
-				f.snapshots = append(f.snapshots, snapshotFact{row.Stream, n.Digest})
+				f.snapshots = append(f.snapshots, snapshotFact{k, n.Digest})
+			} else {
+				f.ended[k] = true
 			}
 		}
 	}
 	return f, nil
 }
 
+// ended reports whether a row "s" says that the stream has ended: of one that only its
+// forks keep, snapshots are void as of any other.
+func ended(row segment.Row) (bool, error) {
+	if row.Removed {
+		return true, nil
+	}
+	s, err := record.DecodeState(row.Value)
+	return s.Deleted, err
+}
+
 // choice is what the mirror could say of a shard.
 type choice struct {
 	segs    map[base.SegmentID]manifest.Segment
 	atoms   map[base.SegmentID]bool // what it was chosen from
+	needed  map[base.SegmentID]bool // and what may have to stand in for something again
 	covered base.LSN
 	kept    bool // it stays as it is
 }
 
 // choose picks what the mirror may name of a shard, with none of the refused segments.
 func (s *tierShard) choose(refused map[base.SegmentID]bool) choice {
-	atoms := s.atoms(refused)
-	c := choice{segs: map[base.SegmentID]manifest.Segment{}, atoms: map[base.SegmentID]bool{}, covered: s.low.LSN}
+	atoms, needed := s.atoms(refused)
+	c := choice{
+		segs: map[base.SegmentID]manifest.Segment{}, atoms: map[base.SegmentID]bool{}, needed: needed, covered: s.low.LSN,
+	}
 	var blocked []manifest.Segment
 	for _, m := range atoms {
 		c.atoms[m.ID] = true
@@ -125,16 +150,15 @@ func (s *tierShard) choose(refused map[base.SegmentID]bool) choice {
 	}
 	c.covered = max(c.covered, s.covered)
 	if s.loses(&c, blocked) {
-		return choice{segs: s.inMirror, atoms: c.atoms, covered: s.covered, kept: true}
+		return choice{segs: s.inMirror, atoms: c.atoms, needed: needed, covered: s.covered, kept: true}
 	}
 	return c
 }
 
 // atoms returns what may be named, oldest first: the live segments, or in place of one
-// that is not in the store, or refused, what it was made of.
-func (s *tierShard) atoms(refused map[base.SegmentID]bool) []manifest.Segment {
-	var all []manifest.Segment
-	seen := map[base.SegmentID]bool{}
+// that is not in the store, or refused, what it was made of. seen are all of those too.
+func (s *tierShard) atoms(refused map[base.SegmentID]bool) (all []manifest.Segment, seen map[base.SegmentID]bool) {
+	seen = map[base.SegmentID]bool{}
 	var add func(m manifest.Segment)
 	add = func(m manifest.Segment) {
 		if seen[m.ID] {
@@ -156,7 +180,7 @@ func (s *tierShard) atoms(refused map[base.SegmentID]bool) []manifest.Segment {
 	slices.SortFunc(all, func(a, b manifest.Segment) int {
 		return cmp.Or(cmp.Compare(a.Run, b.Run), cmp.Compare(a.ID, b.ID))
 	})
-	return all
+	return all, seen
 }
 
 func overlapsAny(all []manifest.Segment, m manifest.Segment) bool {
@@ -210,8 +234,39 @@ func (t *tier) consistent() []choice {
 // allowed reports whether everything that a segment needs is named along with it.
 func (t *tier) allowed(shard int, m manifest.Segment, all []choice) bool {
 	s := &t.shards[shard]
-	since := s.made[m.ID].since
-	if m.ID < s.firstNew {
+	if base.LSN(m.Run) > all[shard].covered {
+		return false
+	}
+	if !s.coversOmissions(m.ID, all) {
+		return false
+	}
+	f := s.facts[m.ID]
+	if f == nil {
+		return false
+	}
+	for _, n := range f.snapshots {
+		if !f.gone[n.stream] && !t.e.blobs.Has(n.digest) && !s.superseded(n, m, &all[shard]) {
+			return false
+		}
+	}
+	for _, fork := range f.forks {
+		i := fork.source.Shard(len(t.shards))
+		if all[i].covered < f.since[i] && !t.shards[i].holds(fork, &all[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+// coversOmissions reports whether the choice covers what says that bytes are not needed
+// any more that a segment lacks, or what that was merged from and the mirror never named.
+func (s *tierShard) coversOmissions(id base.SegmentID, all []choice) bool {
+	if s.inMirror[id].Object != 0 {
+		return true
+	}
+	l := s.made[id]
+	since := l.since
+	if id < s.firstNew {
 		since = s.start
 	}
 	for i, lsn := range since {
@@ -219,17 +274,8 @@ func (t *tier) allowed(shard int, m manifest.Segment, all []choice) bool {
 			return false
 		}
 	}
-	f := s.facts[m.ID]
-	if f == nil {
-		return false
-	}
-	for _, n := range f.snapshots {
-		if !t.e.blobs.Has(n.digest) && !s.superseded(n, m, &all[shard]) {
-			return false
-		}
-	}
-	for _, f := range f.forks {
-		if i := f.source.Shard(len(t.shards)); !t.shards[i].holds(f, &all[i]) {
+	for _, in := range l.inputs {
+		if !s.coversOmissions(in.ID, all) {
 			return false
 		}
 	}
@@ -240,21 +286,22 @@ func (t *tier) allowed(shard int, m manifest.Segment, all []choice) bool {
 // a snapshot.
 func (s *tierShard) superseded(n snapshotFact, m manifest.Segment, c *choice) bool {
 	for id, newer := range c.segs {
-		if f := s.facts[id]; newer.Run > m.Run && f != nil && f.news[n.stream] {
+		if f := s.facts[id]; newer.Run > m.Run && f != nil && (f.ended[n.snapshotKey] || f.gone[n.stream]) {
 			return true
 		}
 	}
 	return false
 }
 
-// holds reports whether a chosen segment says that a stream reaches up to an offset: the
-// bytes are in it or in those before.
+// holds reports whether chosen segments say that a stream has a fork's pin, and reaches
+// up to where the fork begins: the bytes are in them or in those before.
 func (s *tierShard) holds(f forkFact, c *choice) bool {
 	rs := s.s.acquire()
 	if rs == nil {
 		return false
 	}
 	defer rs.release()
+	pinned, reaches := false, false
 	for id := range c.segs {
 		ref := rs.segs[id]
 		if ref == nil {
@@ -268,23 +315,23 @@ func (s *tierShard) holds(f forkFact, c *choice) bool {
 			if err != nil {
 				return false
 			}
-			if key, err := record.ParseKey(row.Key); err != nil || key.Kind != record.RowState {
-				continue
-			}
-			if row.Removed {
-				return true // it has gone since
-			}
-			if state, err := record.DecodeState(row.Value); err == nil && state.Next >= f.upTo {
-				return true
+			switch key, _ := record.ParseKey(row.Key); {
+			case key.Kind == record.RowPin && key.Fork == f.id:
+				pinned = true
+			case key.Kind == record.RowState && row.Removed:
+				return true // it has gone since, and so has the fork
+			case key.Kind == record.RowState:
+				state, err := record.DecodeState(row.Value)
+				reaches = reaches || err == nil && state.Next >= f.upTo
 			}
 		}
 	}
-	return false
+	return pinned && reaches
 }
 
 // commitIfDue brings the mirror up to date when there is something new.
 func (t *tier) commitIfDue() {
-	if time.Since(t.committed) < tierCommit {
+	if time.Since(t.committed) < t.pace() {
 		return
 	}
 	next, all := t.propose()
@@ -383,7 +430,7 @@ func (t *tier) nextDead(all []choice) []mirror.Dead {
 			}
 		}
 		for id, m := range s.gone {
-			if _, kept := c.segs[id]; m.Object != 0 && !c.atoms[id] && !kept {
+			if _, kept := c.segs[id]; m.Object != 0 && !c.needed[id] && !kept {
 				add(tiering.SegmentKey(i, id, m.Object), now)
 			}
 		}
@@ -459,7 +506,7 @@ func (t *tier) settle(next mirror.State, all []choice) {
 			delete(s.facts, id)
 		}
 		for id := range s.gone {
-			if !all[i].atoms[id] {
+			if !all[i].needed[id] {
 				delete(s.gone, id)
 				delete(s.made, id)
 				delete(s.facts, id)

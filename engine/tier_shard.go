@@ -1,9 +1,6 @@
 package engine
 
 import (
-	"cmp"
-	"slices"
-
 	"github.com/snakream/snakream/engine/manifest"
 	"github.com/snakream/snakream/engine/mirror"
 	"github.com/snakream/snakream/internal/base"
@@ -112,21 +109,11 @@ func (s *tierShard) stored(id base.SegmentID, object uint64) (err error) {
 			return // cannot be: it is held
 		}
 		m.Object = object
-		err = k.edit(manifest.Edit{Add: []manifest.Segment{m}})
+		if err = k.edit(manifest.Edit{Add: []manifest.Segment{m}}); err == nil {
+			k.s.reads.Load().segs[id].fresh.Store(0) // the keeper alone changes them
+		}
 	}) {
 		return errQuit
 	}
 	return err
-}
-
-// byAge returns the live segments, oldest first.
-func (s *tierShard) byAge() []manifest.Segment {
-	all := make([]manifest.Segment, 0, len(s.live))
-	for _, m := range s.live {
-		all = append(all, m)
-	}
-	slices.SortFunc(all, func(a, b manifest.Segment) int {
-		return cmp.Or(cmp.Compare(a.Run, b.Run), cmp.Compare(a.ID, b.ID))
-	})
-	return all
 }

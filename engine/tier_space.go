@@ -13,39 +13,49 @@ import (
 	"github.com/snakream/snakream/tiering"
 )
 
-// localBytes returns what segments and snapshots take of the local disk.
-func (e *Engine) localBytes() int64 {
-	n := e.blobs.LocalBytes()
+// localBytes returns what segments and snapshots take of the local disk, and how much of
+// that can't be evicted: it is not in the object store. A merge of what is there adds
+// nothing to the second.
+func (e *Engine) localBytes() (all, fixed int64) {
+	all = e.blobs.LocalBytes()
+	fixed = all
 	for _, s := range e.shards {
 		rs := s.acquire()
 		if rs == nil {
 			continue
 		}
 		for _, r := range rs.segs {
+			tail := r.seg.TailBytes()
 			if r.evicted {
-				n += r.seg.TailBytes()
+				all += tail
 			} else {
-				n += r.seg.Size()
+				all += r.seg.Size()
 			}
+			fixed += max(tail, r.fresh.Load())
 		}
 		rs.release()
 	}
-	return n
+	return all, fixed
 }
 
-// overBudget reports whether the local disk holds all that it may.
+// overBudget reports whether the local disk holds all that it may. What can be evicted
+// soon will be, and does not count.
 func (e *Engine) overBudget() bool {
-	return e.opts.LocalDiskBudget > 0 && e.localBytes() >= e.opts.LocalDiskBudget
+	if e.opts.LocalDiskBudget == 0 {
+		return false
+	}
+	_, fixed := e.localBytes()
+	return fixed >= e.opts.LocalDiskBudget
 }
 
 // evict makes room under the budget: what was read longest ago goes first, and nothing
-// that the mirror does not name. It leaves a quarter free, for what is flushed next.
+// that the mirror does not name. It leaves room for what is flushed next.
 func (t *tier) evict() {
-	budget := t.e.opts.LocalDiskBudget
-	if budget == 0 {
+	if t.e.opts.LocalDiskBudget == 0 {
 		return
 	}
-	over := t.e.localBytes() - budget/4*3
+	local, _ := t.e.localBytes()
+	over := local - t.e.opts.evictAbove
 	if over <= 0 {
 		return
 	}
@@ -166,7 +176,6 @@ func (s *tierShard) evicted(id base.SegmentID) (err error) {
 			old.dropped.Store(true)
 			rs.segs[id] = next
 		})
-		s.live = k.state.Segments
 	}) {
 		return errQuit
 	}

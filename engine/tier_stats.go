@@ -59,9 +59,10 @@ func (e *Engine) TierStatus() (s TierStatus, ok bool) {
 func (t *tier) note() {
 	s := TierStatus{
 		Store: t.store.String(), Connected: t.handle != nil, Epoch: t.state.Epoch, Committed: t.committed,
-		LocalBytes: t.e.localBytes(), LocalBudget: t.e.opts.LocalDiskBudget,
+		LocalBudget: t.e.opts.LocalDiskBudget,
 		DeadObjects: len(t.state.Dead), Foreign: t.stats.foreign.Load(),
 	}
+	s.LocalBytes, _ = t.e.localBytes()
 	now := time.Now()
 	var oldest time.Time
 	for i := range t.shards {

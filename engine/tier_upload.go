@@ -22,6 +22,9 @@ import (
 // would find grows without gaps.
 func (t *tier) upload() {
 	free := tierParallel - t.running
+	if !t.notBefore.IsZero() { // the last call failed: one is enough to see whether the store is back
+		free = min(free, 1-t.running)
+	}
 	if free <= 0 || !t.numbered() {
 		return
 	}

@@ -76,6 +76,7 @@ const (
 	codeRetentionBehind       = "retention_behind"
 	codeRetentionAbove        = "retention_above_snapshot"
 
+	codeHistoryChanged      = "history_changed"
 	codeStaleEpoch          = "stale_epoch"
 	codeClosed              = "closed"
 	codeClosedDuplicate     = "closed_duplicate"
@@ -132,7 +133,7 @@ var codes = []CodeInfo{
 	{codeBucketExists, 409, "The bucket exists", refused, 0},
 	{codeBucketNotEmpty, 409, "The bucket has streams", refused, 0},
 	{codeBucketClosing, 503, "The bucket is being deleted", refused, 1},
-	{codeIncarnation, 412, "The stream has been deleted and created again", refused, 0},
+	{codeIncarnation, 412, "The stream has been deleted and created again, or restored", refused, 0},
 	{codePreconditionFailed, 412, "A precondition of the request does not hold", refused, 0},
 	{codeRecordMismatch, 412, "The stream has another number of records", refused, 0},
 
@@ -161,7 +162,7 @@ var codes = []CodeInfo{
 	{codeRecordTrimmed, 410, "The record has been trimmed", noWrite, 0},
 	{codeRecordView, 400, "Only JSON streams have an envelope view", noWrite, 0},
 	{codeRangeNotSatisfiable, 416, "The range lies outside the snapshot", noWrite, 0},
-	{codeRangeDamaged, 500, "The data of this range is damaged", noWrite, 0},
+	{codeRangeDamaged, 500, "The data of this range is damaged", unknown, 0},
 	{codeColdUnavailable, 503, "The object store that holds this range can't be reached", refused, 5},
 
 	{codeSnapshotNotFound, 404, "There is no such snapshot", refused, 0},
@@ -177,6 +178,7 @@ var codes = []CodeInfo{
 	{codeRetentionBehind, 409, "The earliest offset never goes back", refused, 0},
 	{codeRetentionAbove, 409, "The new earliest offset lies above the current snapshot", refused, 0},
 
+	{codeHistoryChanged, 403, "The server was restored, and this producer has to begin an epoch", refused, 0},
 	{codeStaleEpoch, 403, "A newer epoch of this producer is writing", refused, 0},
 	{codeClosed, 409, "The stream is closed", refused, 0},
 	{codeClosedDuplicate, 409, "The stream is closed, and this write is in it", repeat, 0},

@@ -66,6 +66,7 @@ func (r *Renderer) Head(dst []byte, op *Operation, m *Meta) (status int, fields 
 	}
 	dst = appendRecords(dst, m.ContentType, &m.Records)
 	dst = appendSnapshotFields(dst, &m.Snapshot)
+	dst = appendInherited(dst, &m.Inherited)
 	dst = appendStateField(dst, m.Incarnation, m.Next, m.Closed)
 	var tag [maxTag]byte
 	if MatchNone(op.IfNoneMatch, AppendStateTag(tag[:0], m.Incarnation, m.Next, m.Closed)) {
@@ -205,6 +206,15 @@ func appendNumber(dst []byte, name string, n uint64) []byte {
 func appendOffsetField(dst []byte, name string, off uint64) []byte {
 	dst = append(append(dst, name...), ": "...)
 	return append(AppendOffset(dst, off), crlf...)
+}
+
+// appendInherited tells what the stream has from before a restore.
+func appendInherited(dst []byte, i *Inheritance) []byte {
+	if i.Incarnation == 0 {
+		return dst
+	}
+	dst = appendNumber(dst, "Stream-Previous-Incarnation", i.Incarnation)
+	return appendOffsetField(dst, "Stream-Inherited-Offset", i.UpTo)
 }
 
 func appendClosedField(dst []byte, closed bool) []byte {

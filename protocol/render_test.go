@@ -134,9 +134,15 @@ func TestWriteRefusals(t *testing.T) {
 	}{
 		{NotFound, plain, WriteResult{}, 404, "stream_not_found", []string{"!Stream-Incarnation"}},
 		{Gone, plain, WriteResult{Incarnation: 7}, 410, "stream_gone", []string{"Stream-Incarnation: 7"}},
-		{IncarnationMismatch, plain, WriteResult{Incarnation: 7}, 412, "incarnation_mismatch", []string{"Stream-Incarnation: 7"}},
+		{IncarnationMismatch, plain, WriteResult{Incarnation: 7}, 412, "incarnation_mismatch", []string{"Stream-Incarnation: 7", "!Stream-Previous-Incarnation", "!Stream-Inherited-Offset"}},
+		{IncarnationMismatch, plain, WriteResult{Incarnation: 7, Inherited: Inheritance{5, 42}}, 412, "incarnation_mismatch",
+			[]string{"Stream-Incarnation: 7", "Stream-Previous-Incarnation: 5", "Stream-Inherited-Offset: 00000000000000000042"}},
 		{HeaderFault, plain, WriteResult{Incarnation: 7}, 400, "empty_body", nil},
 		{BodyFault, plain, WriteResult{Incarnation: 7}, 400, "invalid_json", nil},
+		{HistoryChanged, producer, WriteResult{ProducerEpoch: 3, HasProducer: true, ProducerSeq: 4, HasReplaced: true, ReplacedEpoch: 2, ReplacedSeq: 4}, 403, "history_changed",
+			[]string{"Producer-Epoch: 3", "Producer-Closed-Epoch: 2", "Producer-Closed-Seq: 4", "!Producer-Seq", "!Producer-Expected-Seq"}},
+		{HistoryChanged, producer, WriteResult{ProducerEpoch: 3}, 403, "history_changed", // a producer that the copy does not know
+			[]string{"Producer-Epoch: 3", "!Producer-Closed-Epoch", "!Producer-Closed-Seq"}},
 		{StaleEpoch, producer, WriteResult{ProducerEpoch: 4, HasProducer: true}, 403, "stale_epoch", []string{"Producer-Epoch: 4", "!Producer-Expected-Seq"}},
 		{StreamClosed, plain, WriteResult{Next: 42}, 409, "closed", []string{"Stream-Closed: true", next42, "!Producer-Epoch", "!Producer-Expected-Seq"}}, // field report 107
 		{StreamClosed, producer, WriteResult{Next: 42, HasProducer: true, ProducerEpoch: 3, ProducerSeq: 4}, 409, "closed",
@@ -195,12 +201,16 @@ func TestHead(t *testing.T) {
 	m := &Meta{Incarnation: 7, Next: 42, ContentType: "text/plain", TTL: -1}
 	status, fields := r.Head(nil, parse(t, "HEAD /v1/stream/s"), m)
 	check(t, "open", status, fields, 200, "Content-Type: text/plain", next42, private, "Stream-Incarnation: 7", `ETag: "7:00000000000000000042"`,
-		"!Stream-Closed", "!Stream-TTL", "!Stream-Expires-At", "!Stream-Up-To-Date")
+		"!Stream-Closed", "!Stream-TTL", "!Stream-Expires-At", "!Stream-Up-To-Date", "!Stream-Previous-Incarnation", "!Stream-Inherited-Offset")
+	m.Inherited = Inheritance{5, 40}
+	const was, upTo = "Stream-Previous-Incarnation: 5", "Stream-Inherited-Offset: 00000000000000000040"
+	status, fields = r.Head(nil, parse(t, "HEAD /v1/stream/s"), m)
+	check(t, "restored", status, fields, 200, was, upTo)
 	m.Closed, m.TTL, m.ExpiresAt = true, 3600, 1
 	status, fields = r.Head(nil, parse(t, "HEAD /v1/stream/s", `If-None-Match: "7:00000000000000000042"`), m)
 	check(t, "closed", status, fields, 200, "Stream-Closed: true", "Stream-TTL: 3600", "Stream-Expires-At: 1970-01-01T00:00:00.001Z")
 	status, fields = r.Head(nil, parse(t, "HEAD /v1/stream/s", `If-None-Match: W/"7:00000000000000000042:c"`), m)
-	check(t, "304", status, fields, 304, "Stream-Closed: true", `ETag: "7:00000000000000000042:c"`, "!Content-Type")
+	check(t, "304", status, fields, 304, was, upTo, "Stream-Closed: true", `ETag: "7:00000000000000000042:c"`, "!Content-Type")
 }
 
 // PROTOCOL.md §5.6, §5.7, §8 and §10, field reports 58, 85 and 88.

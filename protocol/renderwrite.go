@@ -77,7 +77,11 @@ func appendProducer(dst []byte, op *Operation, res *WriteResult) []byte {
 		epoch, seq = res.ProducerEpoch, res.ProducerSeq
 	}
 	dst = appendNumber(dst, "Producer-Epoch", epoch)
-	dst = appendNumber(dst, "Producer-Seq", seq)
+	return appendReplaced(appendNumber(dst, "Producer-Seq", seq), res)
+}
+
+// appendReplaced tells how far an epoch that has ended had come.
+func appendReplaced(dst []byte, res *WriteResult) []byte {
 	if res.HasReplaced {
 		dst = appendNumber(dst, "Producer-Closed-Epoch", res.ReplacedEpoch)
 		dst = appendNumber(dst, "Producer-Closed-Seq", res.ReplacedSeq)
@@ -140,6 +144,10 @@ func (r *Renderer) refuse(dst []byte, op *Operation, res *WriteResult) (status i
 // appendReasons appends the headers that a refusal explains itself with.
 func (r *Renderer) appendReasons(dst []byte, op *Operation, res *WriteResult) []byte {
 	switch res.Outcome {
+	case IncarnationMismatch:
+		dst = appendInherited(dst, &res.Inherited)
+	case HistoryChanged:
+		dst = appendReplaced(appendNumber(dst, "Producer-Epoch", res.ProducerEpoch), res)
 	case StaleEpoch:
 		dst = appendNumber(dst, "Producer-Epoch", res.ProducerEpoch)
 	case StreamClosed, ClosedDuplicate:
@@ -196,6 +204,7 @@ var refusals = [...]struct{ code, detail string }{
 	NotFound:            {codeStreamNotFound, "There is no stream at this path, or it has expired or been deleted."},
 	Gone:                {codeStreamGone, "The stream was deleted. Its name is free again when the last of its forks is gone."},
 	IncarnationMismatch: {codeIncarnation, "Another stream has this name now; the current one is in Stream-Incarnation."},
+	HistoryChanged:      {codeHistoryChanged, "The server was restored from a copy that may lack this producer's last writes. The last one that it has is in Producer-Closed-Epoch and Producer-Closed-Seq, if it has any. Go on with Producer-Seq 0 in the epoch above Producer-Epoch."},
 	StaleEpoch:          {codeStaleEpoch, "Another writer has taken over this Producer-Id; begin an epoch above the one in Producer-Epoch to take it back."},
 	StreamClosed:        {codeClosed, "The stream is closed and takes no more data; its end is in Stream-Next-Offset."},
 	ClosedDuplicate:     {codeClosedDuplicate, "The stream is closed; it had taken this write before that. There is no need to send it again."},
@@ -262,6 +271,9 @@ func (p *Problem) fromResult(op *Operation, res *WriteResult) {
 		p.Limit = res.Limit
 		if o == PreconditionFailed && res.Incarnation == 0 {
 			p.Detail = "If-Match asks for a stream that exists, and there is none at this path."
+		}
+		if o == IncarnationMismatch && res.Inherited.Incarnation != 0 {
+			p.Detail = "The server was restored from a copy: the stream is another one now, the same as Stream-Previous-Incarnation below Stream-Inherited-Offset. What lay beyond may be lost."
 		}
 		if (o == ContentTypeMismatch || o == ForkTypeMismatch) && res.ContentType != "" {
 			p.Field, p.Detail = "Content-Type", "The stream's content type is "+res.ContentType+"."

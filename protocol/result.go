@@ -18,8 +18,9 @@ const (
 
 	NotFound            // 404
 	Gone                // 410, deleted but kept for forks
-	IncarnationMismatch // 412
+	IncarnationMismatch // 412: Inherited
 	HeaderFault         // what Operation.Fault says
+	HistoryChanged      // 403, a restore may have lost the producer's newest writes: ProducerEpoch, HasReplaced, …
 	StaleEpoch          // 403: ProducerEpoch
 	StreamClosed        // 409: HasProducer, ProducerEpoch, ProducerSeq
 	ClosedDuplicate     // 409, but the write had been applied: the same
@@ -101,21 +102,31 @@ type WriteResult struct {
 	ContentType string // of the stream
 
 	// HasProducer says that the stream knows the request's producer; ProducerEpoch
-	// and ProducerSeq are then the highest that it has accepted.
+	// and ProducerSeq are then the highest that it has accepted. With HistoryChanged
+	// the epoch behind ProducerEpoch is the one that is accepted.
 	HasProducer                bool
 	ProducerEpoch, ProducerSeq uint64
 	ExpectedSeq                uint64
 
 	// HasReplaced marks the first write of a higher epoch; the other two say how far
-	// the writer that it replaces had come.
+	// the writer that it replaces had come. With HistoryChanged they say what of the
+	// producer has survived.
 	HasReplaced                bool
 	ReplacedEpoch, ReplacedSeq uint64
+
+	Inherited Inheritance
 
 	LastSeq string // the highest Stream-Seq so far
 	Limit   int64  // bytes
 
 	Records  Records
 	Snapshot Snapshot // the one that was published, or the current one
+}
+
+// Inheritance is what a stream has in common with itself before a restore (api §4a).
+type Inheritance struct {
+	Incarnation uint64 // that it had then; 0: it has begun since
+	UpTo        uint64 // the offset up to which the bytes are the same
 }
 
 // Meta describes a stream as it is.
@@ -128,6 +139,7 @@ type Meta struct {
 	ExpiresAt      base.Millis // 0 for none
 	Records        Records
 	Snapshot       Snapshot
+	Inherited      Inheritance
 }
 
 // ReadResult describes the answer to a GET that is not an event stream.

@@ -162,6 +162,7 @@ var outcomes = [...]protocol.Outcome{
 	core.Gone:                protocol.Gone,
 	core.IncarnationMismatch: protocol.IncarnationMismatch,
 	core.HeaderFault:         protocol.HeaderFault,
+	core.HistoryChanged:      protocol.HistoryChanged,
 	core.StaleEpoch:          protocol.StaleEpoch,
 	core.StreamClosed:        protocol.StreamClosed,
 	core.ClosedDuplicate:     protocol.ClosedDuplicate,
@@ -194,6 +195,7 @@ var outcomes = [...]protocol.Outcome{
 	core.RetentionAhead:      protocol.RetentionAboveSnapshot,
 	core.Overloaded:          protocol.Overloaded,
 	core.ShuttingDown:        protocol.Draining,
+	core.SourceDamaged:       protocol.RangeDamaged,
 }
 
 // outcomeOf translates how ev ended. A code that is no answer is Unavailable.
@@ -256,6 +258,7 @@ func (c *call) translate(r *protocol.WriteResult, o *engine.Op) {
 		ReplacedEpoch: a.ReplacedEpoch,
 		ReplacedSeq:   a.ReplacedSeq,
 		LastSeq:       a.LastSeq,
+		Inherited:     inheritanceOf(a.Inherited),
 	}
 	if ev := &o.Event; a.Stream != 0 && (ev.Op != core.OpCreate || ev.Name != "") { // a bucket has no such headers
 		r.Incarnation = c.engine.Load().Incarnation(a.Stream)
@@ -286,6 +289,11 @@ func (c *call) tailOfDuplicate(r *protocol.WriteResult, id base.StreamID) {
 		r.Tail = uint64(v.Next)
 		r.Closed = r.Closed || v.Closed
 	}
+}
+
+// inheritanceOf says in the protocol's words what a stream has from before a restore.
+func inheritanceOf(i core.Inheritance) protocol.Inheritance {
+	return protocol.Inheritance{Incarnation: i.Incarnation, UpTo: uint64(i.UpTo)}
 }
 
 // snapshotOf describes a snapshot in the protocol's words; s may be nil.

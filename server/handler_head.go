@@ -45,8 +45,9 @@ func (c *call) headSteps() verdict {
 	c.meta = protocol.Meta{
 		Incarnation: c.res.Incarnation, Next: uint64(v.Next), Earliest: uint64(v.First), Closed: v.Closed,
 		ContentType: v.ContentType, TTL: v.TTL, ExpiresAt: v.ExpiresAt,
-		Records:  protocol.Records{Set: true, First: v.FirstRecord, Next: v.NextRecord},
-		Snapshot: snapshotOf(v.Snapshot()),
+		Records:   protocol.Records{Set: true, First: v.FirstRecord, Next: v.NextRecord},
+		Snapshot:  snapshotOf(v.Snapshot()),
+		Inherited: c.inherited(0),
 	}
 	status, fields := c.render.Head(c.out[:0], &c.op, &c.meta)
 	c.out = fields[:0]
@@ -75,11 +76,18 @@ func (c *call) reach() verdict {
 func (c *call) checkHeaders() protocol.Outcome {
 	switch {
 	case c.op.HasIncarnation && c.op.Incarnation != c.res.Incarnation:
+		c.res.Inherited = c.inherited(c.op.Incarnation)
 		return protocol.IncarnationMismatch
 	case c.op.Fault != nil:
 		return protocol.HeaderFault
 	}
 	return 0
+}
+
+// inherited describes what the stream has from before a restore, as the incarnation
+// that was asked for if it was that then.
+func (c *call) inherited(asked uint64) protocol.Inheritance {
+	return inheritanceOf(c.view.Inheritance(c.engine.Load().History(), asked))
 }
 
 // use lets a read of something around the stream count as a use of it. A HEAD does

@@ -134,6 +134,9 @@ func settle(op *engine.Op) {
 	if f := op.Answer.Fixed; r.Outcome == protocol.OffsetTrimmed && f != nil { // a fork's source has the rest
 		c.op.Bucket, c.op.Stream = []byte(f.Bucket), []byte(f.Name)
 	}
+	if r.Outcome == protocol.RangeDamaged { // the engine has logged where
+		c.metrics.damaged.Add(1)
+	}
 	c.refuse(r.Outcome)
 }
 

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -29,6 +30,7 @@ type node struct {
 	server *Server
 	engine *engine.Engine
 	client *http.Client
+	stop   func() // once; the test's end does it too
 
 	drained bool
 	fails   bool // its engine has failed when the test ends
@@ -50,6 +52,12 @@ func (n *node) drain(within time.Duration) {
 // newNode starts a node; change, if given, adjusts what it is started with.
 func newNode(t testing.TB, change func(*Config, *engine.Options)) *node {
 	t.Helper()
+	return openNode(t, t.TempDir(), change)
+}
+
+// openNode starts a node on a directory that is there already.
+func openNode(t testing.TB, dir string, change func(*Config, *engine.Options)) *node {
+	t.Helper()
 	cfg := Config{LongPollTimeout: 200 * time.Millisecond, MaxBodyBytes: 1 << 20, Logger: slog.New(slog.DiscardHandler)}
 	opts := engine.Options{
 		Shards: 1, WALFileBytes: 4 << 20, WALMaxBytes: 16 << 20, MemtableBytes: 8 << 20, SegmentMaxBytes: 8 << 20,
@@ -63,7 +71,6 @@ func newNode(t testing.TB, change func(*Config, *engine.Options)) *node {
 		t.Fatal(err)
 	}
 	s.Host(&opts)
-	dir := t.TempDir()
 	e, err := engine.Open(dir, opts)
 	if err != nil {
 		t.Fatal(err)
@@ -81,7 +88,7 @@ func newNode(t testing.TB, change func(*Config, *engine.Options)) *node {
 	go func() { served <- s.Serve(ln) }()
 	tr := &http.Transport{MaxIdleConnsPerHost: 64}
 	n.client = &http.Client{Transport: tr, Timeout: patience}
-	t.Cleanup(func() {
+	n.stop = sync.OnceFunc(func() {
 		tr.CloseIdleConnections()
 		n.drain(time.Second)
 		if err := <-served; err != nil {
@@ -91,6 +98,7 @@ func newNode(t testing.TB, change func(*Config, *engine.Options)) *node {
 			t.Errorf("close: %v", err)
 		}
 	})
+	t.Cleanup(n.stop)
 	return n
 }
 

@@ -10,11 +10,11 @@ type Item struct {
 	Offset int64 // in the file
 	Bytes  int64 // header and payload
 	// Type is zero for the header of a file. Head and Body are valid during the
-	// call only, and nil for an item behind the end.
+	// call only, and nil for an item behind the end whose payload does not verify.
 	Record
 	// Behind says that the record is no part of the log: its header verifies, but
 	// it is behind the end, the remains of a batch that was never synced or, when
-	// Inspect fails, of what followed the damage.
+	// there is damage, of what followed it.
 	Behind bool
 }
 
@@ -49,11 +49,27 @@ func Inspect(fsys vfs.FS, dir string, fn func(Item) error) (Info, error) {
 		return fn(Item{Path: f.path, Offset: off, Bytes: r.bytes(),
 			Record: Record{Position: r.pos, Type: r.typ, Head: r.head, Body: r.body}})
 	}
-	s.behind = func(f *logFile, off int64, h recordHeader) error {
-		return fn(Item{Path: f.path, Offset: off, Bytes: h.bytes(),
-			Record: Record{Position: h.pos, Type: h.typ}, Behind: true})
-	}
+	s.behind = s.itemsBehind(fn)
 	err = s.run()
-	info.Files, info.Bytes, info.TornRecords, info.End = len(s.files), s.win.read, s.torn, s.end
+	s.sum(&info)
 	return info, err
+}
+
+// itemsBehind hands out what count finds.
+func (s *scanner) itemsBehind(fn func(Item) error) func(*logFile, int64, recordHeader) error {
+	return func(f *logFile, off int64, h recordHeader) error {
+		i := Item{Path: f.path, Offset: off, Bytes: h.bytes(), Record: Record{Position: h.pos, Type: h.typ}, Behind: true}
+		r, err := s.record(f, off)
+		if err != nil {
+			return err
+		}
+		if r != nil {
+			i.Head, i.Body = r.head, r.body
+		}
+		return fn(i)
+	}
+}
+
+func (s *scanner) sum(info *Info) {
+	info.Files, info.Bytes, info.TornRecords, info.End = len(s.files), s.win.read, s.torn, s.end
 }

@@ -1,6 +1,7 @@
 package wal
 
 import (
+	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -24,6 +25,7 @@ type scanner struct {
 
 	low   Position // the run begins at or below its next
 	whole bool     // instead, the run begins with the oldest file: low means nothing
+	all   bool     // damage ends the run, not the scan: what is behind it is visited too
 
 	// visit gets every record of the run; behind those that verify behind its end,
 	// at least their headers. Both may be nil. Errors end the scan.
@@ -31,6 +33,7 @@ type scanner struct {
 	behind func(f *logFile, off int64, h recordHeader) error
 
 	// Results.
+	broken   error    // with all: the first damage
 	end      Position // of the run; its beginning, less one, while it is empty
 	first    int      // index in files of the one where the run begins
 	last     int      // index in files of the one where the run ends
@@ -113,7 +116,10 @@ func (s *scanner) run() error {
 	for i := s.first; i < len(s.files); i++ {
 		if i > s.first {
 			if s.files[i].number != s.files[i-1].number+1 {
-				return s.missing(s.files[i-1].number + 1)
+				if err := s.damage(s.missing(s.files[i-1].number + 1)); err != nil {
+					return err
+				}
+				break
 			}
 			ok, err := s.follows(i)
 			if err != nil {
@@ -129,6 +135,17 @@ func (s *scanner) run() error {
 		}
 	}
 	return s.inspectTail()
+}
+
+// damage ends the scan with err, or notes it when all is to be read.
+func (s *scanner) damage(err error) error {
+	if _, ok := errors.AsType[*base.CorruptionError](err); !ok || !s.all {
+		return err
+	}
+	if s.broken == nil {
+		s.broken = err
+	}
+	return nil
 }
 
 // leave notes what the file before i holds, and goes on with file i.
@@ -278,8 +295,10 @@ func (s *scanner) inspectTail() error {
 			if !ok {
 				continue
 			}
-			if s.contradicts(&h) {
-				return s.corruption(f, off, &h)
+			if s.broken == nil && s.contradicts(&h) {
+				if err := s.damage(s.corruption(f, off, &h)); err != nil {
+					return err
+				}
 			}
 			if off >= counted {
 				if counted, err = s.count(f, off); err != nil {

@@ -19,11 +19,16 @@ const (
 const usage = `Durable, replayable streams over HTTP.
 
 Usage:
-  snakream serve [flags]         run the server
-  snakream restore [flags]       make a data directory of what a lost one has left in its tier
-  snakream tier status [flags]   say what a running server has where
-  snakream doctor [flags]        try whether a tier does what is needed of it
-  snakream version               print the version
+  snakream serve [flags]             run the server
+  snakream restore [flags]           make a data directory of what a lost one has left in its tier
+  snakream tier status [flags]       say what a running server has where
+  snakream doctor [flags]            try whether a tier does what is needed of it
+  snakream verify [flags]            read a data directory and say what is damaged
+  snakream repair [--apply] [flags]  make a data directory whole that a start refuses
+  snakream version                   print the version
+
+All but «tier status» and «version» take the flags of «serve». «verify» and «repair»
+change nothing unless «repair» is told to by --apply.
 
 «snakream serve --help» lists every setting. Each one is also an environment
 variable (SNAKREAM_ and its name in upper case, with underscores) and a key of the
@@ -49,6 +54,10 @@ func run(args, environ []string, stdout, stderr io.Writer) int {
 		return tierCommand(args[1:], stdout, stderr)
 	case "doctor":
 		return doctor(args[1:], environ, stdout, stderr)
+	case "verify":
+		return verify(args[1:], environ, stdout, stderr)
+	case "repair":
+		return repair(args[1:], environ, stdout, stderr)
 	case "version", "--version":
 		return version(args[1:], stdout, stderr)
 	case "help", "--help", "-h":

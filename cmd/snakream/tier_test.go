@@ -31,15 +31,6 @@ func exec(t *testing.T, want int, args ...string) (out, errs string) {
 }
 
 // says fails the test unless each word is in a text.
-func says(t *testing.T, text string, words ...string) {
-	t.Helper()
-	for _, w := range words {
-		if !strings.Contains(text, w) {
-			t.Errorf("%q is not in:\n%s", w, text)
-		}
-	}
-}
-
 // lost makes a tier as a lost machine leaves it: with a stream s/s that holds "kept".
 func lost(t *testing.T) (root string) {
 	t.Helper()

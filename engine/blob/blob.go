@@ -283,10 +283,7 @@ func parseDigest(name string) (d Digest, ok bool) {
 	return d, err == nil && d.String() == name
 }
 
-func (s *Store) path(d Digest) string {
-	name := d.String()
-	return filepath.Join(s.dir, name[:2], name)
-}
+func (s *Store) path(d Digest) string { return Path(s.dir, d) }
 
 // Pin adds a reference and reports whether the blob is there to be referred to. Whoever
 // holds a reference already does not wait for anything.

@@ -48,11 +48,6 @@ func (o *objects) says() (out []string) {
 	return out
 }
 
-func isCorrupt(err error) bool {
-	_, ok := errors.AsType[*base.CorruptionError](err)
-	return ok
-}
-
 func sampleLedger() []byte {
 	return written(
 		[]record{{kindSaved, object("a", 1)}, {kindDoubted, object("b", 2)}, {kindOrphaned, object("c", 3)}},

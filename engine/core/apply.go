@@ -54,6 +54,9 @@ func Apply(h *Head, rec *record.Record, eff *Effects) (*Head, error) {
 		if rec.Offset != h.Next || h.Closed {
 			return nil, fmt.Errorf("append to stream %d at %d, which stands at %d (closed %t)", h.ID, rec.Offset, h.Next, h.Closed)
 		}
+		if rec.History != 0 && rec.History <= h.History {
+			return nil, fmt.Errorf("append that begins history %d of stream %d, which is at %d", rec.History, h.ID, h.History)
+		}
 		h.write(rec, eff)
 	case record.TypeTouch:
 		h.used(rec.At, eff)
@@ -111,6 +114,7 @@ func applyCreate(h *Head, rec *record.Record, eff *Effects) (*Head, error) {
 		return nil, fmt.Errorf("create of stream %d in the place of stream %d", rec.Stream, h.ID)
 	}
 	h = &Head{Fixed: &Fixed{ID: rec.Stream, Config: *rec.Config}}
+	h.History = max(rec.History, 1)
 	if f := rec.Config.Fork; f != nil {
 		h.Next, h.NextRecord, h.First, h.FirstRecord = f.Offset, f.Record, f.First, f.FirstRecord
 	}
@@ -133,6 +137,9 @@ func applyCreate(h *Head, rec *record.Record, eff *Effects) (*Head, error) {
 // write is the one place where data, closure, Stream-Seq and producer move, together.
 func (h *Head) write(rec *record.Record, eff *Effects) {
 	start, n := h.Next, h.NextRecord
+	if rec.History > h.History {
+		h.Past = record.Past{History: rec.History, Previous: h.History, Inherited: h.Next}
+	}
 	h.Next += base.Offset(len(rec.Body))
 	h.NextRecord += uint64(len(rec.Ends))
 	h.LastWrite = rec.At
@@ -149,6 +156,7 @@ func (h *Head) write(rec *record.Record, eff *Effects) {
 		}
 		*p = record.ProducerState{
 			Epoch: t.Epoch, Seq: t.Seq, Start: start, End: h.Next, StartRecord: n, EndRecord: h.NextRecord, At: rec.At,
+			History: h.History,
 		}
 		eff.ProducerID, eff.Producer = t.ID, p
 	}

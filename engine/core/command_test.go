@@ -29,7 +29,7 @@ import (
 //	expire|touch ID
 //	pin|unpin ID fork=ID [at=OFFSET]
 //	upkeep                                 does what records have left to be done
-//	show STREAM
+//	show STREAM [history=N]                as the directory of that history shows it
 //	state                                  the bytes of all heads
 //
 // WRITE is body=A|B (two messages), close, producer=ID/EPOCH/SEQ, seq=S, incarnation=N,
@@ -50,7 +50,10 @@ func (w *world) dispatch(a *arguments) (string, error) {
 	case "state":
 		return fmt.Sprintf("%d bytes\n", w.live.bytes()), nil
 	case "show":
-		return show(w.live.named(name(a.object))), nil
+		h := w.live.named(name(a.object))
+		var history uint16
+		_, err := number(a, "history", &history)
+		return show(h) + showPast(h, history), err
 	case "upkeep":
 		return w.doUpkeep()
 	case "bucket":
@@ -316,7 +319,7 @@ func (w *world) doUpkeep() (string, error) {
 var codeNames = map[Code]string{
 	Created: "created", Exists: "exists", Appended: "appended", Closed: "closed", Duplicate: "duplicate", Deleted: "done",
 	NotFound: "not found", Gone: "gone", IncarnationMismatch: "another incarnation", HeaderFault: "header fault",
-	StaleEpoch: "stale epoch", StreamClosed: "stream closed", ClosedDuplicate: "duplicate, closed since",
+	HistoryChanged: "history has changed", StaleEpoch: "stale epoch", StreamClosed: "stream closed", ClosedDuplicate: "duplicate, closed since",
 	EpochNeedsSeqZero: "new epoch must begin at 0", SequenceGap: "gap", ContentTypeMismatch: "another content type",
 	StreamSeqRegression: "Stream-Seq went back", BodyFault: "body fault", ConfigMismatch: "configured otherwise",
 	NameHeldByForks: "name held by forks", ForkSourceNotFound: "source not found", ForkSourceGone: "source gone",
@@ -342,14 +345,22 @@ func describeAnswer(b *strings.Builder, a *Answer) {
 	if a.Closed {
 		b.WriteString(" closed")
 	}
-	if a.HasProducer {
+	if a.HasProducer && a.Code != HistoryChanged {
 		fmt.Fprintf(b, " highest %d/%d", a.Epoch, a.Seq)
 	}
 	if a.Code == SequenceGap {
 		fmt.Fprintf(b, " expected %d", a.ExpectedSeq)
 	}
-	if a.HasReplaced {
+	switch {
+	case a.Code == HistoryChanged && a.HasReplaced:
+		fmt.Fprintf(b, " after %d, left %d/%d", a.Epoch, a.ReplacedEpoch, a.ReplacedSeq)
+	case a.Code == HistoryChanged:
+		fmt.Fprintf(b, " after %d", a.Epoch)
+	case a.HasReplaced:
 		fmt.Fprintf(b, " replaced %d/%d", a.ReplacedEpoch, a.ReplacedSeq)
+	}
+	if i := a.Inherited; i.Incarnation != 0 {
+		fmt.Fprintf(b, ", was %d up to %d", i.Incarnation, i.UpTo)
 	}
 	if a.Code == StreamSeqRegression {
 		fmt.Fprintf(b, " last %q", a.LastSeq)
@@ -374,6 +385,9 @@ func describeRecord(b *strings.Builder, r *record.Record) {
 	switch r.Type {
 	case record.TypeCreate, record.TypeAppend:
 		fmt.Fprintf(b, ": %q from %d", r.Body, r.Offset)
+		if r.History != 0 {
+			fmt.Fprintf(b, ", history %d", r.History)
+		}
 	case record.TypePin, record.TypeUnpin:
 		fmt.Fprintf(b, ": fork #%d up to %d", r.ForkID, r.ForkOffset)
 	case record.TypeForget:
@@ -417,6 +431,18 @@ func removed(on bool) string {
 		return " removed"
 	}
 	return ""
+}
+
+// showPast says what a stream has from before a restore.
+func showPast(h *Head, history uint16) string {
+	if h == nil || history == 0 {
+		return ""
+	}
+	v := h.View()
+	if i := v.Inheritance(history, 0); i.Incarnation != 0 {
+		return fmt.Sprintf("was %d up to %d\n", i.Incarnation, i.UpTo)
+	}
+	return "began in this history\n"
 }
 
 // show prints a head for people.

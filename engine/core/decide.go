@@ -12,7 +12,7 @@ type Settings struct {
 	MaxProducers int         // per stream
 	ProducerIdle base.Millis // a producer idle for so long may be forgotten; 0: never
 	MaxState     int64       // bytes of heads, above which nothing that adds state is taken
-	History      uint16      // of the data directory, for incarnations
+	History      uint16      // of the data directory, 1 or more
 }
 
 // Env is what Decide knows besides the event and the head.
@@ -89,6 +89,7 @@ func reach(h *Head, ev *Event, env *Env, a *Answer) bool {
 		a.Code = Gone
 	case ev.HasIncarnation && ev.Incarnation != Incarnation(env.History, h.ID):
 		a.Code = IncarnationMismatch
+		a.Inherited = inheritance(h.ID, &h.Past, h.Next, env.History, ev.Incarnation)
 	case ev.HeaderFault || outsized(ev):
 		a.Code = HeaderFault
 	default:
@@ -173,9 +174,12 @@ func decideAppend(h *Head, ev *Event, env *Env, rec *record.Record, a *Answer) b
 	if ev.Producer.Set {
 		if p = h.producers[string(ev.Producer.ID)]; p != nil {
 			a.HasProducer, a.Epoch, a.Seq = true, p.Epoch, p.Seq
-			if ev.Producer.Epoch < p.Epoch {
-				return a.refuse(StaleEpoch)
-			}
+		}
+		if h.fenced(&ev.Producer, p, env, a) {
+			return a.refuse(HistoryChanged)
+		}
+		if p != nil && ev.Producer.Epoch < p.Epoch {
+			return a.refuse(StaleEpoch)
 		}
 	}
 	if h.Closed {
@@ -214,6 +218,9 @@ func decideAppend(h *Head, ev *Event, env *Env, rec *record.Record, a *Answer) b
 		return true
 	}
 	rec.Type = record.TypeAppend
+	if h.History < env.History {
+		rec.History = env.History
+	}
 	fillWrite(h.Next, h.NextRecord, ev, rec, a)
 	if p != nil && ev.Producer.Epoch > p.Epoch {
 		a.HasReplaced, a.ReplacedEpoch, a.ReplacedSeq = true, p.Epoch, p.Seq
@@ -359,6 +366,9 @@ func decideCreate(h *Head, ev *Event, env *Env, rec *record.Record, a *Answer) b
 		return a.refuse(DiskFull)
 	}
 	rec.Type = record.TypeCreate
+	if env.History > 1 {
+		rec.History = env.History
+	}
 	if rec.Stream = ev.Stream; rec.Stream == 0 {
 		rec.Stream = env.NewID
 	}

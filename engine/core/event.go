@@ -130,6 +130,7 @@ const (
 	Gone                // deleted, but forks keep it
 	IncarnationMismatch // 412
 	HeaderFault         // 400, the fault rides with the request
+	HistoryChanged      // 403, a restore may have lost the producer's newest writes
 	StaleEpoch          // 403
 	StreamClosed        // 409
 	ClosedDuplicate     // 409, but the tuple had been applied before the closure
@@ -162,6 +163,7 @@ const (
 	RetentionAhead      // 409, above the current snapshot
 	Overloaded          // 503
 	ShuttingDown        // 503
+	SourceDamaged       // 500, a fork's source can't be read where the fork begins
 
 	// Not answers: the engine has something to do first.
 	NeedsSource // the fork's source has to be pinned
@@ -186,9 +188,9 @@ type Answer struct {
 
 	// Producers (api §3).
 	HasProducer   bool
-	Epoch, Seq    uint64 // highest accepted
+	Epoch, Seq    uint64 // highest accepted; HistoryChanged: the next epoch is accepted
 	ExpectedSeq   uint64 // SequenceGap
-	ReplacedEpoch uint64 // first write of a higher epoch: whom it replaced
+	ReplacedEpoch uint64 // first write of a higher epoch: whom it replaced; HistoryChanged: what has survived
 	ReplacedSeq   uint64
 	HasReplaced   bool
 	LastSeq       string // StreamSeqRegression: the highest Stream-Seq so far
@@ -196,5 +198,6 @@ type Answer struct {
 	First       base.Offset
 	FirstRecord uint64
 	Snapshot    *record.Snapshot // the current one, nil when there is none
+	Inherited   Inheritance      // IncarnationMismatch
 	Present     int64            // OpFreeze: streams of the bucket in the shard
 }

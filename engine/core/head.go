@@ -91,10 +91,11 @@ type View struct {
 	*Fixed
 	Next, First             base.Offset // retained bytes are [First, Next)
 	NextRecord, FirstRecord uint64      // and messages
-	LastWrite               base.Millis
-	Closed                  bool
-	Deleted                 bool   // ended, but kept for its forks
-	Extra                   *Extra // nil: neither attributes nor snapshots
+	record.Past
+	LastWrite base.Millis
+	Closed    bool
+	Deleted   bool   // ended, but kept for its forks
+	Extra     *Extra // nil: neither attributes nor snapshots
 }
 
 // Snapshot returns the current snapshot, or nil.
@@ -109,7 +110,7 @@ func (v *View) Snapshot() *record.Snapshot {
 func (h *Head) View() View {
 	return View{
 		Fixed: h.Fixed, Next: h.Next, First: h.First, NextRecord: h.NextRecord, FirstRecord: h.FirstRecord,
-		LastWrite: h.LastWrite, Closed: h.Closed, Deleted: h.Deleted, Extra: h.extra,
+		Past: h.Past, LastWrite: h.LastWrite, Closed: h.Closed, Deleted: h.Deleted, Extra: h.extra,
 	}
 }
 
@@ -143,8 +144,11 @@ func (h *Head) Bytes() int64 {
 	return int64(n + pinBytes*len(h.pins) + producerBytes*len(h.producers) + h.idBytes)
 }
 
+// idBits is how much of a StreamID an incarnation holds.
+const idBits = 41
+
 // Incarnation returns what the header Stream-Incarnation says of a stream: the
 // data directory's history number followed by the low 41 bits of the id (design §4).
 func Incarnation(history uint16, id base.StreamID) uint64 {
-	return uint64(history&0xfff)<<41 | uint64(id)&(1<<41-1)
+	return uint64(history&record.MaxHistory)<<idBits | uint64(id)&(1<<idBits-1)
 }

@@ -25,11 +25,15 @@ var appendFaults = []fault{
 	{"another incarnation", IncarnationMismatch, func(_ *Head, ev *Event, _ *Env) { ev.Incarnation, ev.HasIncarnation = 1, true }},
 	{"headers", HeaderFault, func(_ *Head, ev *Event, _ *Env) { ev.HeaderFault = true }},
 	{"a producer without an id", HeaderFault, func(_ *Head, ev *Event, _ *Env) { ev.Producer = producer("", 0, 0) }},
+	{"stale epoch, and a restore", HistoryChanged, func(_ *Head, ev *Event, _ *Env) { ev.Producer = producer("lost", 1, 9) }},
+	{"a repeat, but for a restore", HistoryChanged, func(_ *Head, ev *Event, _ *Env) { ev.Producer = producer("lost", 2, 1) }},
+	{"the next one, but for a restore", HistoryChanged, func(_ *Head, ev *Event, _ *Env) { ev.Producer = producer("lost", 2, 2) }},
+	{"unknown producer not at 0, after a restore", HistoryChanged, func(h *Head, ev *Event, _ *Env) { h.Previous, ev.Producer = 1, producer("new", 0, 1) }},
 	{"stale epoch", StaleEpoch, func(_ *Head, ev *Event, _ *Env) { ev.Producer = producer("p", 1, 9) }},
 	{"closed", StreamClosed, func(h *Head, _ *Event, _ *Env) { h.Closed = true }},
 	{"new epoch not at 0", EpochNeedsSeqZero, func(_ *Head, ev *Event, _ *Env) { ev.Producer = producer("p", 3, 1) }},
 	{"gap", SequenceGap, func(_ *Head, ev *Event, _ *Env) { ev.Producer = producer("p", 2, 7) }},
-	{"unknown producer not at 0", SequenceGap, func(_ *Head, ev *Event, _ *Env) { ev.Producer = producer("new", 0, 1) }},
+	{"unknown producer not at 0", SequenceGap, func(h *Head, ev *Event, _ *Env) { h.Previous, ev.Producer = 0, producer("new", 0, 1) }},
 	{"duplicate", Duplicate, func(_ *Head, ev *Event, _ *Env) { ev.Producer = producer("p", 2, 5) }},
 	{"If-Match", PreconditionFailed, func(_ *Head, ev *Event, _ *Env) { ev.IfMatch = []Match{{}, {Incarnation: Incarnation(3, 9), Next: 9}} }},
 	{"Stream-Record-Match", RecordMismatch, func(_ *Head, ev *Event, _ *Env) { ev.RecordMatch, ev.HasRecordMatch = 4, true }},
@@ -44,8 +48,11 @@ var appendFaults = []fault{
 // appendWith decides an append with the given faults. A later one in the list
 // gives way where two touch the same field.
 func appendWith(faults ...fault) Code {
-	h := Restore(9, &record.Config{MediaType: "text/plain", TTL: -1}, record.State{Next: 10, NextRecord: 3, HasSeq: true, Seq: "m"})
-	h.AddProducer("p", &record.ProducerState{Epoch: 2, Seq: 5, Start: 5, End: 10, StartRecord: 2, EndRecord: 3})
+	h := Restore(9, &record.Config{MediaType: "text/plain", TTL: -1}, record.State{
+		Past: record.Past{History: 3, Previous: 1, Inherited: 5}, Next: 10, NextRecord: 3, HasSeq: true, Seq: "m",
+	})
+	h.AddProducer("p", &record.ProducerState{Epoch: 2, Seq: 5, Start: 5, End: 10, StartRecord: 2, EndRecord: 3, History: 3})
+	h.AddProducer("lost", &record.ProducerState{Epoch: 2, Seq: 1, End: 5, EndRecord: 2, History: 1})
 	ev := &Event{Op: OpAppend, MediaType: []byte("text/plain"), HasBody: true, Body: []byte("x"), Ends: []uint32{1}}
 	env := &Env{Settings: &Settings{MaxProducers: 10, MaxState: 1 << 20, History: 3}, Now: 50}
 	for i := len(faults) - 1; i >= 0; i-- {
@@ -156,7 +163,13 @@ func TestApplyRefuses(t *testing.T) {
 	write := func(t record.Type, off base.Offset) record.Record {
 		return record.Record{Type: t, Stream: 9, Offset: off, Body: []byte("x"), Ends: []uint32{1}, Config: &record.Config{TTL: -1}}
 	}
+	begins := func(history uint16) record.Record {
+		rec := write(record.TypeAppend, 10)
+		rec.History = history
+		return rec
+	}
 	head := func(s record.State) *Head {
+		s.History = 1
 		h := Restore(9, &record.Config{TTL: -1}, s)
 		h.AddProducer("p", &record.ProducerState{})
 		h.AddPin(4, 1)
@@ -200,6 +213,8 @@ func TestApplyRefuses(t *testing.T) {
 		{"append over what is there", head(open), write(record.TypeAppend, 9)},
 		{"append to a closed stream", head(closed), write(record.TypeAppend, 10)},
 		{"append to a deleted stream", head(ended), write(record.TypeAppend, 10)},
+		{"append in the history that there is already", head(open), begins(1)},
+		{"append in an earlier history", Restore(9, &record.Config{}, record.State{Past: record.Past{History: 3}, Next: 10, NextRecord: 1}), begins(2)},
 		{"append to another stream", Restore(8, &record.Config{}, open), write(record.TypeAppend, 10)},
 		{"delete of nothing", nil, of(record.TypeDelete)},
 		{"delete of a deleted stream", head(ended), of(record.TypeDelete)},

@@ -62,6 +62,9 @@ func randomRun(rng *rand.Rand, steps int) error {
 	for step := range steps {
 		w.now += base.Millis(rng.IntN(40))
 		w.diskFull = rng.IntN(20) == 0
+		if rng.IntN(300) == 0 {
+			w.settings.History++ // the directory has been restored
+		}
 		object := fmt.Sprintf("s%d", rng.IntN(4))
 		ev := randomEvent(rng, w, tw, object)
 		if n := len(w.upkeep); n > 0 && rng.IntN(3) == 0 {
@@ -84,10 +87,35 @@ func randomRun(rng *rand.Rand, steps int) error {
 				return fmt.Errorf("step %d: %+v\nanswered %+v: %w\nlast records:\n%s", step, *ev, a, err,
 					strings.Join(w.log[max(0, len(w.log)-5):], "\n"))
 			}
+			if a.Code == HistoryChanged {
+				err = goesOn(w, h, ev, &a)
+			}
+			if err != nil {
+				return fmt.Errorf("step %d: %+v: %w", step, ev.Producer, err)
+			}
 			if a.Code != NeedsRoom {
 				break
 			}
 		}
+	}
+	return nil
+}
+
+// goesOn makes sure that a producer that was refused because of a restore may go on
+// as it was told to.
+func goesOn(w *world, h *Head, ev *Event, a *Answer) error {
+	p := h.producers[string(ev.Producer.ID)]
+	if (p != nil) != a.HasReplaced || p != nil && (a.ReplacedEpoch != p.Epoch || a.ReplacedSeq != p.Seq) {
+		return fmt.Errorf("%d/%d is said to be left of %+v", a.ReplacedEpoch, a.ReplacedSeq, p)
+	}
+	again := *ev
+	again.Producer.Epoch, again.Producer.Seq = a.Epoch+1, 0
+	var rec record.Record
+	var b Answer
+	Decide(h, &again, &Env{Settings: &w.settings, Now: w.now}, &rec, &b)
+	switch b.Code {
+	case HistoryChanged, StaleEpoch, EpochNeedsSeqZero, SequenceGap, Duplicate:
+		return fmt.Errorf("the first write of epoch %d: %s", a.Epoch+1, codeNames[b.Code])
 	}
 	return nil
 }
@@ -202,6 +230,10 @@ func (tw *twin) check(ev *Event, a *Answer, rec *record.Record, eff *Effects, lo
 		}
 		if ev.Producer.Set {
 			tw.stored[key] = string(rec.Body)
+		}
+	case HistoryChanged:
+		if known && (!a.HasReplaced || a.ReplacedEpoch < key.epoch || a.ReplacedEpoch == key.epoch && a.ReplacedSeq < key.seq) {
+			return fmt.Errorf("it was stored, but %d/%d is said to be what is left", a.ReplacedEpoch, a.ReplacedSeq)
 		}
 	case Duplicate:
 		if !known {

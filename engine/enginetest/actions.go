@@ -132,7 +132,7 @@ func (w *World) options(ev *core.Event, s *state) {
 	case 4:
 		ev.HasIncarnation, ev.Incarnation = true, 99
 		if s.inc != nil && s.inc.id != 0 && w.rng.IntN(2) == 0 {
-			ev.Incarnation = core.Incarnation(history, s.inc.id)
+			ev.Incarnation = core.Incarnation(s.era, s.inc.id)
 		}
 	}
 }
@@ -167,7 +167,7 @@ func (w *World) appendTo(st *stream) {
 	w.options(&ev, &s)
 	w.conditions(&ev, &s)
 	w.submit(st, &engine.Op{Event: ev}, func(s *state, now base.Millis) (core.Answer, *state) {
-		if a, ok := s.reach(&ev, w.held(s.inc), history); !ok {
+		if a, ok := s.reach(&ev, w.held(s.inc)); !ok {
 			return a, s
 		}
 		return s.append(&ev, now)
@@ -215,7 +215,7 @@ func (w *World) create(st *stream) {
 			if ev.BodyFault {
 				return core.Answer{Code: core.BodyFault}, s
 			}
-			next := create(&ev, now)
+			next := create(&ev, s.era, now)
 			return stored(core.Answer{Code: core.Created}, &state{inc: next.inc}, next, &ev), next
 		})
 	})
@@ -228,7 +228,7 @@ func (w *World) createAnswer(s *state, ev *core.Event, now base.Millis, fresh fu
 		if s.ended {
 			return s.answer(core.NameHeldByForks), s
 		}
-		a, ok := s.reach(ev, false, history)
+		a, ok := s.reach(ev, false)
 		switch {
 		case !ok:
 			return a, s
@@ -274,7 +274,7 @@ func (w *World) remove(st *stream) {
 	w.mu.Unlock()
 	w.options(&ev, &s)
 	w.submit(st, &engine.Op{Event: ev}, func(s *state, _ base.Millis) (core.Answer, *state) {
-		if a, ok := s.reach(&ev, w.held(s.inc), history); !ok {
+		if a, ok := s.reach(&ev, w.held(s.inc)); !ok {
 			return a, s
 		}
 		return s.answer(core.Deleted), s.end()

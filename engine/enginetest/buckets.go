@@ -20,9 +20,9 @@ func bucketNames(n int) (names []string) {
 // addBuckets adds the buckets and the names in them.
 func (w *World) addBuckets() {
 	for _, bucket := range bucketNames(w.cfg.Buckets) {
-		w.add(&stream{bucket: bucket, states: []*state{{}}})
+		w.add(&stream{bucket: bucket, states: w.nothing()})
 		for i := range 2 {
-			w.add(&stream{bucket: bucket, name: fmt.Sprint("t", i), states: []*state{{}}})
+			w.add(&stream{bucket: bucket, name: fmt.Sprint("t", i), states: w.nothing()})
 		}
 	}
 }
@@ -73,7 +73,7 @@ func (w *World) createBucket(st *stream) {
 		if s.usable() {
 			return s.answer(core.Exists), s
 		}
-		next := create(&ev, now)
+		next := create(&ev, s.era, now)
 		return stored(core.Answer{Code: core.Created}, &state{inc: next.inc}, next, &ev), next
 	})
 	w.wait()

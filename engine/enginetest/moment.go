@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"runtime"
+	"slices"
 
 	"github.com/snakream/snakream/engine"
 	"github.com/snakream/snakream/engine/core"
 	"github.com/snakream/snakream/internal/base"
 	"github.com/snakream/snakream/internal/vfs/vfstest"
+	"github.com/snakream/snakream/tiering/tiertest"
 	"github.com/snakream/snakream/wal/record"
 )
 
@@ -18,16 +20,19 @@ import (
 // had been asked for may be there.
 type Moment struct {
 	FS     *vfstest.MemFS
+	up     *tiertest.Memory
 	w      *World
 	now    base.Millis
 	bounds []bound
-	Depth  int // crashes during recovery that led here
+	Depth  int              // crashes during recovery that led here
+	from   *tiertest.Memory // the store that is in use
 }
 
 // bound is what may have become of a name: states[i], i at least 0.
 type bound struct {
 	st     *stream
 	states []*state
+	all    []*state    // those before too, of all Worlds
 	last   *state      // the newest before the files were taken, …
 	before base.Millis // … its deadline then …
 	after  base.Millis // … and after, at most
@@ -39,15 +44,18 @@ func (w *World) hook(vfstest.Op) error {
 	hit := w.dice.IntN(w.cfg.CrashEvery) == 0
 	rng := rand.New(rand.NewPCG(w.dice.Uint64(), w.dice.Uint64()))
 	w.mu.Unlock()
-	if hit {
-		w.cfg.Crash(w.moment(func() *vfstest.MemFS { return w.fs.CrashClone(rng) }))
+	if !hit {
+		return nil
+	}
+	if m := w.moment(func() *vfstest.MemFS { return w.fs.CrashClone(rng) }); m != nil {
+		w.cfg.Crash(m)
 	}
 	return nil
 }
 
 // moment notes what is known before and after the files are taken.
 func (w *World) moment(files func() *vfstest.MemFS) *Moment {
-	m := &Moment{w: w}
+	m := &Moment{w: w, from: w.up}
 	w.mu.Lock()
 	places := w.places()
 	for _, st := range places {
@@ -58,13 +66,18 @@ func (w *World) moment(files func() *vfstest.MemFS) *Moment {
 		lo[i] = st.durable
 	}
 	w.mu.Unlock()
-	m.FS = files()
+	if !m.take(files) {
+		return nil
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	m.now = w.now
 	for i := range m.bounds {
 		b := &m.bounds[i]
 		b.states = b.st.states[lo[i]:len(b.st.states):len(b.st.states)]
+		if w.up != nil {
+			b.all = slices.Concat(b.st.older, b.st.states)
+		}
 		b.after = b.last.deadline + b.last.slack
 	}
 	return m
@@ -75,7 +88,7 @@ func (w *World) match(states []*state, v *engine.View) (*state, error) {
 	for _, s := range states {
 		same := v != nil && s.inc != nil && int(v.Next) == s.next && int(v.NextRecord) == s.records &&
 			(s.inc.id == 0 || s.inc.id == v.ID) && v.Closed == s.closed && v.MediaType == s.inc.media &&
-			v.TTL == s.inc.ttl && v.ExpiresAt == s.inc.expiresAt && v.Deleted == s.ended && s.extra.shown(v)
+			v.TTL == s.inc.ttl && v.ExpiresAt == s.inc.expiresAt && v.Deleted == s.ended && s.past.shown(v) && s.extra.shown(v)
 		if same || v == nil && !s.usable() {
 			return s, nil
 		}
@@ -100,7 +113,13 @@ func (w *World) match(states []*state, v *engine.View) (*state, error) {
 func (m *Moment) Recover(rng *rand.Rand, crash func(*Moment)) (*World, error) {
 	w := newWorld(m.w.cfg, m.FS, rng)
 	w.now, w.n = m.now, rng.IntN(1<<40) // other messages than before
-	w.blobs = m.w.blobs
+	w.blobs, w.up = m.w.blobs, m.up
+	if w.era = m.w.era; w.era < record.MaxHistory && w.up == nil && rng.IntN(8) == 0 {
+		w.era++
+		if err := NextHistory(m.FS, Dir); err != nil {
+			return nil, err
+		}
+	}
 	if err := w.open(); err != nil {
 		return nil, err
 	}
@@ -115,16 +134,17 @@ func (m *Moment) Recover(rng *rand.Rand, crash func(*Moment)) (*World, error) {
 // operation, if there are so many.
 func (m *Moment) Recrash(rng *rand.Rand, n int) (*Moment, error) {
 	again := *m
-	again.FS, again.Depth = nil, m.Depth+1
+	again.FS, again.Depth, again.from = nil, m.Depth+1, m.up
 	m.FS.SetHook(func(vfstest.Op) error {
 		m.w.mu.Lock()
 		defer m.w.mu.Unlock()
-		if n--; n == 0 {
-			again.FS = m.FS.CrashClone(rng)
+		if n--; n == 0 && !again.take(func() *vfstest.MemFS { return m.FS.CrashClone(rng) }) {
+			again.FS = nil
 		}
 		return nil
 	})
 	w := newWorld(m.w.cfg, m.FS, rng)
+	w.up = m.up
 	w.now = m.now
 	if err := w.open(); err != nil {
 		return nil, err
@@ -147,11 +167,11 @@ func (m *Moment) check(w *World) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", b.st.name, err)
 		}
-		if s.inc != nil {
+		if s.era = w.era; s.inc != nil {
 			s.inc = m.copyOf(copies, s.inc)
 			s.inc.data, s.inc.ends = s.inc.data[:s.next:s.next], s.inc.ends[:s.records:s.records]
 		}
-		w.add(&stream{bucket: b.st.bucket, name: b.st.name, states: []*state{s}})
+		w.add(&stream{bucket: b.st.bucket, name: b.st.name, states: []*state{s}, older: b.all})
 	}
 	if err := m.checkAll(w); err != nil {
 		return err

@@ -17,7 +17,7 @@ func (w *World) conditions(ev *core.Event, s *state) {
 	if !w.cfg.Snapshots || s.inc == nil || s.inc.id == 0 {
 		return
 	}
-	tag := core.Match{Incarnation: core.Incarnation(history, s.inc.id), Next: base.Offset(s.next), Closed: s.closed}
+	tag := core.Match{Incarnation: core.Incarnation(s.era, s.inc.id), Next: base.Offset(s.next), Closed: s.closed}
 	switch w.rng.IntN(20) {
 	case 0:
 		ev.IfMatch = []core.Match{{}, tag}
@@ -62,7 +62,7 @@ func (w *World) snapshotStep(st *stream) {
 	}
 	w.reachOptions(&ev, &s)
 	w.submit(st, &engine.Op{Event: ev}, func(s *state, now base.Millis) (core.Answer, *state) {
-		if a, ok := s.reach(&ev, w.held(s.inc), history); !ok {
+		if a, ok := s.reach(&ev, w.held(s.inc)); !ok {
 			return a, s
 		}
 		switch {
@@ -120,7 +120,7 @@ func (w *World) publish(st *stream, s *state, at base.Offset, n uint64, exact bo
 	ev.Snapshot = &record.Snapshot{Offset: at, Record: n, Digest: d, Size: int64(len(body)), ContentType: textType}
 	w.reachOptions(&ev, s)
 	w.submitThen(st, &engine.Op{Event: ev}, func(s *state, now base.Millis) (core.Answer, *state) {
-		if a, ok := s.reach(&ev, w.held(s.inc), history); !ok {
+		if a, ok := s.reach(&ev, w.held(s.inc)); !ok {
 			return a, s
 		}
 		return s.publish(&ev, now)

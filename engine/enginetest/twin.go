@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/snakream/snakream/engine"
 	"github.com/snakream/snakream/engine/core"
 	"github.com/snakream/snakream/internal/base"
 	"github.com/snakream/snakream/wal/record"
@@ -56,6 +57,7 @@ func (c *incarnation) message(off, n int) (record int, exact bool) {
 type state struct {
 	inc           *incarnation // nil: the name is free
 	next, records int
+	past
 	extra
 	closed    bool
 	ended     bool // deleted or expired; visible only while forks need it
@@ -68,7 +70,35 @@ type state struct {
 	slack     base.Millis // how much later it may be, after a restart
 }
 
+// past is what restores have made of a state: the history that the directory is at,
+// the one in which the stream was written last, and the one before that, 0 for none,
+// with what the stream held when it ended.
+type past struct {
+	era, history, previous uint16
+	inherited              int
+}
+
+// shown reports whether a view has the same past.
+func (p *past) shown(v *engine.View) bool {
+	return v.History == p.history && v.Previous == p.previous && int(v.Inherited) == p.inherited
+}
+
+// inherits reports whether a restore may have lost some of the stream.
+func (s *state) inherits() bool { return s.history < s.era || s.previous != 0 }
+
+// inheritance is what a mismatch tells of the time before the restore.
+func (s *state) inheritance() core.Inheritance {
+	switch {
+	case s.history < s.era:
+		return core.Inheritance{Incarnation: core.Incarnation(s.history, s.inc.id), UpTo: base.Offset(s.next)}
+	case s.previous != 0:
+		return core.Inheritance{Incarnation: core.Incarnation(s.previous, s.inc.id), UpTo: base.Offset(s.inherited)}
+	}
+	return core.Inheritance{}
+}
+
 type producer struct {
+	history                  uint16
 	epoch, seq               uint64
 	start, end, first, after int
 }
@@ -77,8 +107,8 @@ func (s *state) String() string {
 	if s.inc == nil {
 		return "nothing"
 	}
-	return fmt.Sprintf("stream %d of %s, %d bytes, %d messages, %v, closed %t, ended %t, ttl %d, expires %d, deadline %d from %d, + %d",
-		s.inc.id, s.inc.media, s.next, s.records, s.extra, s.closed, s.ended, s.inc.ttl, s.inc.expiresAt, s.deadline, s.born, s.slack)
+	return fmt.Sprintf("stream %d of %s, %d bytes, %d messages, past %+v, %v, closed %t, ended %t, ttl %d, expires %d, deadline %d from %d, + %d",
+		s.inc.id, s.inc.media, s.next, s.records, s.past, s.extra, s.closed, s.ended, s.inc.ttl, s.inc.expiresAt, s.deadline, s.born, s.slack)
 }
 
 // usable reports whether an operation would find the stream.
@@ -115,14 +145,16 @@ func (s *state) answer(code core.Code) core.Answer {
 }
 
 // reach is what comes first in every operation: exists, incarnation, headers.
-func (s *state) reach(ev *core.Event, held bool, history uint16) (core.Answer, bool) {
+func (s *state) reach(ev *core.Event, held bool) (core.Answer, bool) {
 	switch {
 	case s.inc == nil, s.ended && !held:
 		return core.Answer{Code: core.NotFound}, false
 	case s.ended:
 		return s.answer(core.Gone), false
-	case ev.HasIncarnation && ev.Incarnation != core.Incarnation(history, s.inc.id):
-		return s.answer(core.IncarnationMismatch), false
+	case ev.HasIncarnation && ev.Incarnation != core.Incarnation(s.era, s.inc.id):
+		a := s.answer(core.IncarnationMismatch)
+		a.Inherited = s.inheritance()
+		return a, false
 	case ev.HeaderFault:
 		return s.answer(core.HeaderFault), false
 	}
@@ -147,6 +179,13 @@ func (s *state) append(ev *core.Event, now base.Millis) (core.Answer, *state) {
 		}
 	}
 	switch {
+	case t.Set && !known && t.Seq != 0 && s.inherits():
+		a.Epoch = t.Epoch
+		return refuse(core.HistoryChanged)
+	case known && p.history < s.era && (t.Epoch <= p.epoch || t.Seq != 0):
+		a.Epoch = max(t.Epoch, p.epoch)
+		a.HasReplaced, a.ReplacedEpoch, a.ReplacedSeq = true, p.epoch, p.seq
+		return refuse(core.HistoryChanged)
 	case known && t.Epoch < p.epoch:
 		return refuse(core.StaleEpoch)
 	case s.closed && !t.Set && !ev.HasBody && ev.Close:
@@ -205,6 +244,9 @@ func stored(a core.Answer, s, next *state, ev *core.Event) core.Answer {
 func (s *state) write(ev *core.Event, now base.Millis) *state {
 	n := *s
 	n.next, n.records = s.next+len(ev.Body), s.records+len(ev.Ends)
+	if n.history < n.era {
+		n.history, n.previous, n.inherited = n.era, s.history, s.next
+	}
 	c := s.inc
 	c.data = append(c.data[:s.next], ev.Body...)
 	c.ends = c.ends[:s.records]
@@ -222,7 +264,7 @@ func (s *state) write(ev *core.Event, now base.Millis) *state {
 		if n.producers == nil {
 			n.producers = map[string]producer{}
 		}
-		n.producers[string(t.ID)] = producer{epoch: t.Epoch, seq: t.Seq, start: s.next, end: n.next, first: s.records, after: n.records}
+		n.producers[string(t.ID)] = producer{history: n.history, epoch: t.Epoch, seq: t.Seq, start: s.next, end: n.next, first: s.records, after: n.records}
 	}
 	if ev.Close {
 		if n.closed = true; t.Set {
@@ -262,10 +304,10 @@ func (s *state) matches(ev *core.Event) bool {
 	return ev.Close == s.closed && ttl == c.ttl && expires == c.expiresAt && (inherit || string(ev.MediaType) == c.media)
 }
 
-// create returns the first state of a new stream.
-func create(ev *core.Event, now base.Millis) *state {
+// create returns the first state of a new stream, in a directory of a history.
+func create(ev *core.Event, era uint16, now base.Millis) *state {
 	c := &incarnation{media: string(ev.MediaType), ttl: ev.TTL, expiresAt: ev.ExpiresAt}
-	return (&state{inc: c, extra: extra{attrs: string(ev.Attrs)}}).write(ev, now)
+	return (&state{inc: c, past: past{era: era, history: era}, extra: extra{attrs: string(ev.Attrs)}}).write(ev, now)
 }
 
 // resolve says whether a fork can be made of the source, and returns its first state.
@@ -316,7 +358,7 @@ func (s *state) resolve(ev *core.Event, held bool, now base.Millis) (core.Code, 
 	if !exact {
 		c.ends = append(c.ends, at) // the message that the fork cuts ends there
 	}
-	first := &state{inc: c, next: at, records: len(c.ends)}
+	first := &state{inc: c, next: at, records: len(c.ends), past: past{era: s.era, history: s.era}}
 	if !first.inherit(s, at) {
 		return core.SnapshotTrimmed, nil
 	}

@@ -16,13 +16,11 @@ import (
 	"github.com/snakream/snakream/engine/core"
 	"github.com/snakream/snakream/internal/base"
 	"github.com/snakream/snakream/internal/vfs/vfstest"
+	"github.com/snakream/snakream/tiering/tiertest"
 )
 
 // Dir is where a World keeps its engine.
 const Dir = "data"
-
-// history is the number of a directory that was never restored.
-const history = 1
 
 // Config says what a World is like.
 type Config struct {
@@ -34,6 +32,9 @@ type Config struct {
 	// how many buckets are made and deleted, each with two names besides Streams.
 	Snapshots bool
 	Buckets   int
+	// Tier has an object store that fails at random, and now and then a restore from it
+	// alone into another directory.
+	Tier bool
 	// Crash is called, on goroutines of the engine, with what a power cut would
 	// leave, at about every CrashEvery-th operation of the file system. It may keep
 	// the moment.
@@ -45,6 +46,7 @@ type Config struct {
 type stream struct {
 	bucket, name string
 	states       []*state // after each operation that changed something
+	older        []*state // of Worlds before: what the object store may still show
 	durable      int      // the newest that an answer has rested on
 }
 
@@ -55,11 +57,13 @@ func (st *stream) last() *state { return st.states[len(st.states)-1] }
 type World struct {
 	cfg Config
 	fs  *vfstest.MemFS
+	up  *tiertest.Memory // the object store; nil without one
 	e   *engine.Engine
 	rng *rand.Rand // the driver's
 	n   int        // messages made so far
+	era uint16     // the history that the directory is at
 
-	blobs *sync.Map // the contents of snapshots by their digest, of all Worlds with this history
+	blobs *sync.Map // the contents of snapshots by their digest, of all Worlds with this past
 
 	mu      sync.Mutex
 	idle    *sync.Cond // pending has become 0
@@ -78,15 +82,21 @@ const start = base.Millis(1_700_000_000_000)
 func New(cfg Config, fs *vfstest.MemFS, rng *rand.Rand) (*World, error) {
 	w := newWorld(cfg, fs, rng)
 	for i := range cfg.Streams {
-		w.streams = append(w.streams, &stream{bucket: "b", name: fmt.Sprint("s", i), states: []*state{{}}})
+		w.streams = append(w.streams, &stream{bucket: "b", name: fmt.Sprint("s", i), states: w.nothing()})
 	}
 	w.addBuckets()
+	if cfg.Tier {
+		w.up = tiertest.NewMemory()
+	}
 	if err := w.open(); err != nil {
 		return nil, err
 	}
 	w.watch(cfg.Crash)
 	return w, nil
 }
+
+// nothing is what a name holds at first.
+func (w *World) nothing() []*state { return []*state{{past: past{era: w.era}}} }
 
 // watch lets crashes happen from now on.
 func (w *World) watch(crash func(*Moment)) {
@@ -96,7 +106,7 @@ func (w *World) watch(crash func(*Moment)) {
 }
 
 func newWorld(cfg Config, fs *vfstest.MemFS, rng *rand.Rand) *World {
-	w := &World{cfg: cfg, fs: fs, rng: rng, dice: rand.New(rand.NewPCG(rng.Uint64(), rng.Uint64())), now: start, blobs: new(sync.Map)}
+	w := &World{cfg: cfg, fs: fs, rng: rng, dice: rand.New(rand.NewPCG(rng.Uint64(), rng.Uint64())), now: start, era: 1, blobs: new(sync.Map)}
 	w.idle = sync.NewCond(&w.mu)
 	return w
 }
@@ -111,6 +121,7 @@ func (w *World) open() error {
 		defer w.mu.Unlock()
 		return time.UnixMilli(int64(w.now))
 	}
+	w.tier(&o)
 	o.Logger = slog.New(slog.NewTextHandler(complaints{w}, &slog.HandlerOptions{Level: slog.LevelError}))
 	o.Fatal = func(err error) { w.fail(fmt.Errorf("the engine failed: %w", err)) }
 	e, err := engine.Open(Dir, o)
@@ -168,10 +179,14 @@ func (w *World) Close() error {
 // Restart closes the engine and opens it again, and checks that nothing has changed.
 func (w *World) Restart() (*World, error) {
 	w.wait()
-	m := w.moment(func() *vfstest.MemFS { return w.fs })
+	var m *Moment
+	for m == nil {
+		m = w.moment(func() *vfstest.MemFS { return w.fs })
+	}
 	if err := w.Close(); err != nil {
 		return nil, err
 	}
+	m.up = w.up // as the end has left it
 	return m.Recover(w.rng, w.cfg.Crash)
 }
 
@@ -179,12 +194,15 @@ func (w *World) Restart() (*World, error) {
 // goes on with what is left.
 func (w *World) Crash() (*World, error) {
 	kill := w.rng.IntN(4) == 0
-	m := w.moment(func() *vfstest.MemFS {
-		if kill {
-			return w.fs.Clone()
-		}
-		return w.fs.CrashClone(w.rng)
-	})
+	var m *Moment
+	for m == nil { // until nothing happens in the object store meanwhile
+		m = w.moment(func() *vfstest.MemFS {
+			if kill {
+				return w.fs.Clone()
+			}
+			return w.fs.CrashClone(w.rng)
+		})
+	}
 	if err := w.Close(); err != nil { // the old one ends in peace
 		return nil, err
 	}

@@ -111,6 +111,11 @@ func openLog(fsys vfs.FS, dir string) (log, State, error) {
 	if err != nil {
 		return log{}, State{}, err
 	}
+	return openNumber(fsys, dir, number)
+}
+
+// openNumber reads and checks one file of edits, and changes nothing.
+func openNumber(fsys vfs.FS, dir string, number uint64) (log, State, error) {
 	path := logPath(dir, number)
 	f, err := fsys.OpenDirect(path)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -25,6 +25,7 @@ internal/base:         !os !net !sync !time
 internal/bin:          internal/base +github.com/cespare/xxhash/v2 !os !net !sync
 internal/invariants:
 internal/vfs:          internal/base +golang.org/x/sys !net
+internal/vfs/overlay:  internal/vfs !net
 internal/vfs/vfstest:  internal/base internal/vfs !net
 protocol:              internal/base !os !net !sync
 wal/record:            internal/base internal/bin !os !net !sync !time
@@ -42,14 +43,16 @@ engine/manifest:       internal/base internal/bin internal/vfs !os !net !time
 engine/blob:           internal/base internal/bin internal/vfs segment !os !net !time
 engine/cold:           tiering !os !net
 engine/mirror:         engine/manifest internal/base internal/bin tiering !os !net !sync
-engine/enginetest:     engine engine/blob engine/core wal/record internal/base internal/vfs/vfstest !net
+engine/enginetest:     engine engine/blob engine/core wal/record tiering tiering/tiertest internal/base internal/bin internal/vfs internal/vfs/vfstest !net
+engine/check:          engine engine/blob engine/manifest segment wal wal/record internal/base internal/vfs internal/vfs/overlay !net
 engine:                engine/blob engine/cold engine/core engine/manifest engine/memtable engine/mirror tiering index segment wal wal/record internal/base internal/bin internal/invariants internal/vfs +github.com/google/btree +github.com/prometheus !net
 server/http1:          internal/base !os !net !sync
 server:                engine engine/blob engine/core protocol server/http1 internal/base +github.com/cloudwego +github.com/prometheus +golang.org/x/sys
 test/faults:
 bench:
 fuzz:
-cmd/snakream:          engine engine/mirror tiering tiering/dir tiering/s3 server wal wal/record segment protocol internal/base internal/vfs +github.com/spf13 +github.com/BurntSushi/toml
+test/internal/daemontest:
+cmd/snakream:          engine engine/check engine/mirror tiering tiering/dir tiering/s3 server wal wal/record segment protocol internal/base internal/vfs +github.com/spf13 +github.com/BurntSushi/toml
 `
 
 type pkg struct {

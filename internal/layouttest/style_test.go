@@ -23,7 +23,7 @@ const (
 
 // helpers are the packages that exist for tests, so that only they may import
 // package testing outside of a _test file.
-var helpers = []string{"vfstest", "enginetest", "storetest"}
+var helpers = []string{"vfstest", "enginetest", "storetest", "daemontest"}
 
 // pure are the packages that start no goroutine and read no clock: what they do
 // follows from what they are given.

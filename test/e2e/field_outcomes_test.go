@@ -245,6 +245,7 @@ func TestOutcomesOfRefusals(t *testing.T) {
 	server("--max-state-bytes", "1MiB", "--max-body-bytes", "64KiB").driveStateFull()
 	server("--max-body-bytes", "1MiB", "--max-inflight-body-bytes", "1MiB").driveOverloaded()
 	server("--max-body-bytes", "64KiB").driveDiskFull()
+	server("--max-body-bytes", "64KiB").driveHistory()
 
 	r, err := late.try("POST")
 	if err != nil {

@@ -10,20 +10,17 @@ package e2e
 import (
 	"bufio"
 	"context"
-	"fmt"
-	"io"
-	"math/rand/v2"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/snakream/snakream/test/internal/daemontest"
 )
 
 // binary is the absolute path of the program under test.
@@ -32,29 +29,7 @@ var binary string
 // moduleRoot is the module's directory, seen from this package.
 const moduleRoot = "../.."
 
-func TestMain(m *testing.M) {
-	if err := findBinary(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	os.Exit(m.Run())
-}
-
-func findBinary() (err error) {
-	if named := os.Getenv("E2E_BINARY"); named != "" {
-		binary, err = filepath.Abs(named)
-		return err
-	}
-	if binary, err = filepath.Abs(filepath.Join(moduleRoot, "bin", "snakream")); err != nil {
-		return err
-	}
-	build := exec.Command("go", "build", "-o", binary, "./cmd/snakream")
-	build.Dir = moduleRoot
-	if out, err := build.CombinedOutput(); err != nil {
-		return fmt.Errorf("building the binary: %w\n%s", err, out)
-	}
-	return nil
-}
+func TestMain(m *testing.M) { os.Exit(daemontest.Main(m, moduleRoot, &binary)) }
 
 // daemon is one data directory with its addresses, and the process that serves it
 // while there is one. The addresses stay the same over restarts, so that clients can
@@ -93,20 +68,10 @@ func newDaemon(t *testing.T, flags ...string) *daemon {
 	return d
 }
 
-// freeAddress finds a loopback port that nobody listens on. It lies below the range
-// from which the kernel takes ports for outgoing connections: otherwise one of those
-// could take it while the server is down.
+// freeAddress finds a loopback port that nobody listens on.
 func freeAddress(t *testing.T) string {
 	t.Helper()
-	for range 1000 {
-		addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(10000+rand.IntN(20000)))
-		if l, err := net.Listen("tcp", addr); err == nil {
-			l.Close()
-			return addr
-		}
-	}
-	t.Fatal("no free port")
-	return ""
+	return daemontest.FreeAddress(t)
 }
 
 func (d *daemon) url() string { return "http://" + d.listen }
@@ -121,7 +86,7 @@ func (d *daemon) launch(t *testing.T, extra ...string) {
 		t.Fatal(err)
 	}
 	d.cmd.Stdout, d.cmd.Stderr = log, log
-	d.cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "SNAKREAM_") })
+	d.cmd.Env = daemontest.Environ()
 	d.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := d.cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -139,24 +104,7 @@ func (d *daemon) launch(t *testing.T, extra ...string) {
 func (d *daemon) start(t *testing.T, extra ...string) {
 	t.Helper()
 	d.launch(t, extra...)
-	deadline := time.After(readyTimeout)
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		if resp, err := http.Get("http://" + d.admin + "/readyz"); err == nil {
-			resp.Body.Close()
-			if resp.StatusCode == http.StatusOK {
-				return
-			}
-		}
-		select {
-		case <-d.ended:
-			t.Fatalf("the server ended before it was ready: %v\n%s", d.cmd.ProcessState, tail(d.log, 4000))
-		case <-deadline:
-			t.Fatalf("the server is not ready after %v\n%s", readyTimeout, tail(d.log, 4000))
-		case <-tick.C:
-		}
-	}
+	daemontest.AwaitReady(t, d.admin, readyTimeout, d.ended, func() string { return tail(d.log, 4000) })
 }
 
 // stop ends the process by SIGTERM; it must exit with 0.
@@ -223,18 +171,7 @@ func (d *daemon) metric(t *testing.T, name string) float64 {
 }
 
 // tail is the end of a file, for messages.
-func tail(path string, n int64) string {
-	f, err := os.Open(path)
-	if err != nil {
-		return err.Error()
-	}
-	defer f.Close()
-	if size, err := f.Seek(0, io.SeekEnd); err == nil {
-		f.Seek(max(0, size-n), io.SeekStart)
-	}
-	b, _ := io.ReadAll(f)
-	return string(b)
-}
+func tail(path string, n int64) string { return daemontest.Tail(path, n) }
 
 // pause waits for d, or until ctx ends.
 func pause(ctx context.Context, d time.Duration) {

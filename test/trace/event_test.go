@@ -24,6 +24,7 @@ type event struct {
 	data       []byte // what is written: all of it to a file, its beginning to a socket
 	result     int64  // negative: the errno
 	buffer     uint64 // accept4: where the address will be
+	faked      *int64 // what the process is told instead of the result of a call
 }
 
 // What is kept of written data, in bytes.

@@ -7,51 +7,22 @@ import (
 	"bytes"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/snakream/snakream/test/internal/daemontest"
 )
 
 // program is the absolute path of the program under test.
 var program string
 
-func TestMain(m *testing.M) {
-	code, err := buildAndRun(m)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-	}
-	os.Exit(code)
-}
-
-// buildAndRun takes the binary that E2E_BINARY names, or builds one.
-func buildAndRun(m *testing.M) (code int, err error) {
-	if named := os.Getenv("E2E_BINARY"); named != "" {
-		if program, err = filepath.Abs(named); err != nil {
-			return 1, err
-		}
-		return m.Run(), nil
-	}
-	dir, err := os.MkdirTemp("", "snakream-trace")
-	if err != nil {
-		return 1, err
-	}
-	defer os.RemoveAll(dir)
-	program = filepath.Join(dir, "snakream")
-	build := exec.Command("go", "build", "-o", program, "./cmd/snakream")
-	build.Dir = "../.."
-	if out, err := build.CombinedOutput(); err != nil {
-		return 1, fmt.Errorf("building the binary: %w\n%s", err, out)
-	}
-	return m.Run(), nil
-}
+func TestMain(m *testing.M) { os.Exit(daemontest.Main(m, "../..", &program)) }
 
 // patience bounds every wait. Generous, since the machine may be busy.
 const patience = 30 * time.Second
@@ -71,8 +42,15 @@ func launch(t *testing.T, flags ...string) *process {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &process{listen: freeAddress(t), admin: freeAddress(t), log: filepath.Join(root, "log")}
-	log, err := os.Create(p.log)
+	return launchIn(t, root, flags...)
+}
+
+// launchIn starts a server on the data directory below root.
+func launchIn(t *testing.T, root string, flags ...string) *process {
+	t.Helper()
+	var err error
+	p := &process{listen: daemontest.FreeAddress(t), admin: daemontest.FreeAddress(t), log: filepath.Join(root, "log")}
+	log, err := os.OpenFile(p.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,54 +61,12 @@ func launch(t *testing.T, flags ...string) *process {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { p.kill(t) })
-	p.awaitReady(t)
+	daemontest.AwaitReady(t, p.admin, patience, p.done, p.said)
 	return p
 }
 
-// freeAddress finds a loopback port that nobody listens on, below the range from which
-// the kernel takes ports for outgoing connections.
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	for range 1000 {
-		addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(10000+rand.IntN(20000)))
-		if l, err := net.Listen("tcp", addr); err == nil {
-			l.Close()
-			return addr
-		}
-	}
-	t.Fatal("no free port")
-	return ""
-}
-
-func (p *process) awaitReady(t *testing.T) {
-	t.Helper()
-	deadline := time.After(patience)
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		if resp, err := http.Get("http://" + p.admin + "/readyz"); err == nil {
-			resp.Body.Close()
-			if resp.StatusCode == http.StatusOK {
-				return
-			}
-		}
-		select {
-		case <-p.done:
-			t.Fatalf("the server ended before it was ready: %#x\n%s", p.exit, p.said())
-		case <-deadline:
-			t.Fatalf("the server is not ready after %v\n%s", patience, p.said())
-		case <-tick.C:
-		}
-	}
-}
-
-func (p *process) said() string {
-	b, err := os.ReadFile(p.log)
-	if err != nil {
-		return err.Error()
-	}
-	return string(b)
-}
+// said is what the process has logged.
+func (p *process) said() string { return daemontest.Tail(p.log, 1<<20) }
 
 // kill ends the process, if it still runs, and waits until it is gone.
 func (p *process) kill(t *testing.T) {

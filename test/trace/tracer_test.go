@@ -16,13 +16,14 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"strings"
 	"sync"
 	"syscall"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/snakream/snakream/test/internal/daemontest"
 )
 
 // tracer runs one process. A thread that is about to enter a call, or has just
@@ -34,12 +35,13 @@ type tracer struct {
 	done chan struct{}      // closed when every thread has ended
 	exit syscall.WaitStatus // of the process; to be read after done
 
-	mu      sync.Mutex // guards what follows
-	clock   int        // positions given out
-	events  []*event
-	changed chan struct{} // closed and replaced at each change of events
-	gates   []*gate
-	problem error // what made the trace incomplete
+	mu         sync.Mutex // guards what follows
+	clock      int        // positions given out
+	events     []*event
+	changed    chan struct{} // closed and replaced at each change of events
+	gates      []*gate
+	injections []*injection
+	problem    error // what made the trace incomplete
 
 	// The tracing goroutine's.
 	threads map[int]*event // each thread's current call; nil if it is not of interest
@@ -55,6 +57,13 @@ type gate struct {
 	reached chan struct{} // closed when a thread stands before it
 	tid     int           // that thread; 0 before and after
 	opened  bool
+}
+
+// injection takes the place of a call on a matching file: the call is not made, and the
+// process is told a result.
+type injection struct {
+	matches func(event) bool // called for every call, in order, by one goroutine
+	result  func(event) int64
 }
 
 // startTraced runs argv under a new tracer, with log as its standard output and error.
@@ -106,9 +115,8 @@ func (t *tracer) run(argv []string, log *os.File, started chan<- error) {
 func (t *tracer) start(argv []string, log *os.File) error {
 	p, err := os.StartProcess(argv[0], argv, &os.ProcAttr{
 		Files: []*os.File{nil, log, log},
-		// Settings come from flags alone.
-		Env: slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "SNAKREAM_") }),
-		Sys: &syscall.SysProcAttr{Ptrace: true},
+		Env:   daemontest.Environ(),
+		Sys:   &syscall.SysProcAttr{Ptrace: true},
 	})
 	if err != nil {
 		return err
@@ -220,10 +228,19 @@ func (t *tracer) call(tid int) (held bool) {
 			return false
 		}
 		e.tid = tid
-		return t.entered(e)
+		held = t.entered(e)
+		if e.faked != nil {
+			t.check(skipCall(tid))
+		}
+		return held
 	case callLeft:
 		if e := t.threads[tid]; e != nil {
-			t.left(e, int64(info.word[0]))
+			result := int64(info.word[0])
+			if e.faked != nil {
+				result = *e.faked
+				t.check(setResult(tid, result))
+			}
+			t.left(e, result)
 		}
 		t.threads[tid] = nil
 	}
@@ -240,6 +257,13 @@ func (t *tracer) entered(e *event) (held bool) {
 	e.begin = t.clock
 	t.events = append(t.events, e)
 	t.wake()
+	for _, f := range t.injections {
+		if f.matches(*e) {
+			result := f.result(*e)
+			e.faked = &result
+			break
+		}
+	}
 	for _, g := range t.gates {
 		if g.tid == 0 && !g.opened && g.matches(*e) {
 			g.tid = e.tid
@@ -270,6 +294,13 @@ func (t *tracer) wake() {
 	t.changed = make(chan struct{})
 }
 
+// check notes an error of injecting a result.
+func (t *tracer) check(err error) {
+	if err != nil && !errors.Is(err, unix.ESRCH) { // that thread was killed meanwhile
+		t.fail(fmt.Errorf("injecting a result: %w", err))
+	}
+}
+
 func (t *tracer) fail(err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -285,6 +316,13 @@ func (t *tracer) hold(matches func(event) bool) *gate {
 	t.gates = append(t.gates, g)
 	t.mu.Unlock()
 	return g
+}
+
+// inject puts results in the place of calls from now on.
+func (t *tracer) inject(all ...*injection) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.injections = append(t.injections, all...)
 }
 
 // open lets the thread go that the gate holds, or takes the gate away.

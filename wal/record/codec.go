@@ -10,8 +10,8 @@ import (
 // A record is a head, encoded here, and a body, which is the stream's bytes as
 // they are stored. The log carries its type and both lengths.
 //
-//	create   stream u, at v, flags 1, config, offset u, [producer], [seq], [attributes b], [snapshot], [ends]
-//	append   stream u, at v, flags 1, offset u, [producer], [seq], [ends]
+//	create   stream u, at v, flags 1, [history u], config, offset u, [producer], [seq], [attributes b], [snapshot], [ends]
+//	append   stream u, at v, flags 1, [history u], offset u, [producer], [seq], [ends]
 //	delete   stream u, at v, flags 1
 //	touch    stream u, at v
 //	pin      stream u, at v, fork u, offset u
@@ -30,6 +30,7 @@ import (
 //	producer id b, epoch u, seq u
 //	snapshot offset u, record u, digest 32, size u, content type b
 //	attributes are never empty
+//	history  2..4095
 //	ends     count u, then as many distances u, each at least 1
 //
 // u is an unsigned varint, v a signed one, b a byte string behind its length u.
@@ -41,7 +42,8 @@ const (
 	flagEnds     = 1 << 3
 	flagAttrs    = 1 << 4 // create only
 	flagSnapshot = 1 << 5 // create only
-	flagsKnown   = 1<<6 - 1
+	flagHistory  = 1 << 6
+	flagsKnown   = 1<<7 - 1
 
 	flagExpired = 1 << 0
 	flagTrim    = 1 << 0
@@ -88,7 +90,10 @@ func (r *Record) AppendHead(dst []byte) []byte {
 func (r *Record) appendWrite(dst []byte) []byte {
 	many := len(r.Ends) > 1
 	dst = append(dst, bit(r.Close, flagClose)|bit(r.Producer.Set, flagProducer)|bit(r.HasSeq, flagSeq)|
-		bit(many, flagEnds)|bit(r.Attrs != nil, flagAttrs)|bit(r.Snapshot != nil, flagSnapshot))
+		bit(many, flagEnds)|bit(r.Attrs != nil, flagAttrs)|bit(r.Snapshot != nil, flagSnapshot)|bit(r.History != 0, flagHistory))
+	if r.History != 0 {
+		dst = bin.AppendUvarint(dst, uint64(r.History))
+	}
 	if r.Type == TypeCreate {
 		dst = r.Config.append(dst)
 	}
@@ -203,6 +208,9 @@ func (r *Record) Decode(typ Type, head, body []byte) error {
 
 func (r *Record) decodeWrite(d *bin.Decoder) {
 	f := d.U8()
+	if f&flagHistory != 0 {
+		r.History = decodeHistory(d)
+	}
 	if r.Type == TypeCreate {
 		r.Config = decodeConfig(d)
 	}
@@ -221,13 +229,24 @@ func (r *Record) decodeWrite(d *bin.Decoder) {
 		r.Snapshot = decodeSnapshot(d)
 	}
 	switch {
-	case f&^flagsKnown != 0 || f&(flagAttrs|flagSnapshot) != 0 && r.Type != TypeCreate || f&flagAttrs != 0 && len(r.Attrs) == 0:
+	case f&^flagsKnown != 0 || f&(flagAttrs|flagSnapshot) != 0 && r.Type != TypeCreate || f&flagAttrs != 0 && len(r.Attrs) == 0,
+		f&flagHistory != 0 && r.History == 0:
 		r.Type = 0 // check refuses it
 	case f&flagEnds != 0:
 		r.decodeEnds(d)
 	case len(r.Body) > 0:
 		r.Ends = append(r.Ends, uint32(len(r.Body)))
 	}
+}
+
+// decodeHistory reads the number of a history other than the first, and returns 0
+// for what is none.
+func decodeHistory(d *bin.Decoder) uint16 {
+	n := d.Uvarint()
+	if n < 2 || n > MaxHistory {
+		return 0
+	}
+	return uint16(n)
 }
 
 func (r *Record) decodeEnds(d *bin.Decoder) {
@@ -254,7 +273,7 @@ func (r *Record) decodeEnds(d *bin.Decoder) {
 func (r *Record) check(body []byte) error {
 	switch {
 	case r.Type == 0:
-		return fmt.Errorf("record with impossible flags or message ends")
+		return fmt.Errorf("record with an impossible history, flags or message ends")
 	case (r.Stream == 0) != (r.Type == TypeMark):
 		return fmt.Errorf("record of type %d names stream %d", r.Type, r.Stream)
 	case r.Type != TypeCreate && r.Type != TypeAppend && len(body) > 0:

@@ -103,6 +103,7 @@ func specimens() []specimen {
 	replaced := row
 	replaced.Replaced = at + 7
 	attrs := []byte(`{"title":"t"}`)
+	first := Past{History: 1}
 	return []specimen{
 		ofRecord("create, empty", Record{Type: TypeCreate, Stream: 8, At: at, Config: someConfig()}),
 		ofRecord("create, JSON, timed, with data", Record{Type: TypeCreate, Stream: 8, At: at, Config: timed, Body: []byte("1,22,"), Ends: []uint32{2, 5}}),
@@ -115,6 +116,8 @@ func specimens() []specimen {
 		ofRecord("append, producer", Record{Type: TypeAppend, Stream: 300, At: at, Offset: 7, Body: []byte("hello"), Ends: one, Producer: p}),
 		ofRecord("append, empty Stream-Seq", Record{Type: TypeAppend, Stream: 300, At: at, Offset: 7, Body: []byte("hello"), Ends: one, Seq: []byte{}, HasSeq: true}),
 		ofRecord("append, close only", Record{Type: TypeAppend, Stream: 300, At: at, Offset: 7, Close: true}),
+		ofRecord("create, restored", Record{Type: TypeCreate, Stream: 8, At: at, History: 2, Config: someConfig(), Body: []byte("hello"), Ends: one}),
+		ofRecord("append, first after a restore", Record{Type: TypeAppend, Stream: 300, At: at, History: MaxHistory, Offset: 7, Body: []byte("hello"), Ends: one, Producer: p}),
 		ofRecord("delete", Record{Type: TypeDelete, Stream: 300, At: at}),
 		ofRecord("delete, expired", Record{Type: TypeDelete, Stream: 300, At: at, Expired: true}),
 		ofRecord("touch", Record{Type: TypeTouch, Stream: 300, At: at}),
@@ -137,13 +140,19 @@ func specimens() []specimen {
 		ofRow("config, timed", timed, func(c **Config, b []byte) []byte { return (*c).AppendRow(b) }, DecodeConfig),
 		ofRow("config, fork", fork, func(c **Config, b []byte) []byte { return (*c).AppendRow(b) }, DecodeConfig),
 		ofRow("config, fork at the tail", tail, func(c **Config, b []byte) []byte { return (*c).AppendRow(b) }, DecodeConfig),
-		ofRow("state, fresh", State{LastWrite: at, Touched: at}, (*State).AppendRow, DecodeState),
+		ofRow("state, fresh", State{Past: first, LastWrite: at, Touched: at}, (*State).AppendRow, DecodeState),
 		ofRow("state, everything", State{
-			Next: 1 << 40, First: 1000, NextRecord: 50, FirstRecord: 12, LastWrite: at, Touched: at + 5, Closed: true, Deleted: true,
+			Past: first, Next: 1 << 40, First: 1000, NextRecord: 50, FirstRecord: 12, LastWrite: at, Touched: at + 5, Closed: true, Deleted: true,
 			HasSeq: true, Seq: "\xff\x00", ClosedBy: "writer-1", ClosedEpoch: 3, ClosedSeq: 9, HasClosedBy: true,
 		}, (*State).AppendRow, DecodeState),
-		ofRow("state, closed by nobody in particular", State{Next: 5, NextRecord: 1, LastWrite: at, Touched: at, Closed: true}, (*State).AppendRow, DecodeState),
-		ofRow("producer", ProducerState{Epoch: 3, Seq: 9, Start: 100, End: 110, StartRecord: 4, EndRecord: 6, At: at}, (*ProducerState).AppendRow, DecodeProducer),
+		ofRow("state, closed by nobody in particular", State{Past: first, Next: 5, NextRecord: 1, LastWrite: at, Touched: at, Closed: true}, (*State).AppendRow, DecodeState),
+		ofRow("state, after a restore", State{Past: Past{History: 2}, Next: 5, NextRecord: 1, LastWrite: at, Touched: at}, (*State).AppendRow, DecodeState),
+		ofRow("state, written before and after a restore", State{
+			Past: Past{History: MaxHistory, Previous: 1, Inherited: 300}, Next: 500, NextRecord: 9, LastWrite: at, Touched: at,
+			ClosedBy: "writer-1", ClosedEpoch: 3, ClosedSeq: 9, HasClosedBy: true, Closed: true,
+		}, (*State).AppendRow, DecodeState),
+		ofRow("producer", ProducerState{Epoch: 3, Seq: 9, Start: 100, End: 110, StartRecord: 4, EndRecord: 6, At: at, History: 1}, (*ProducerState).AppendRow, DecodeProducer),
+		ofRow("producer, after a restore", ProducerState{Epoch: 4, Start: 100, End: 110, StartRecord: 4, EndRecord: 6, At: at, History: 2}, (*ProducerState).AppendRow, DecodeProducer),
 		ofRow("pin", base.Offset(1000), func(o *base.Offset, b []byte) []byte { return AppendPinRow(b, *o) }, DecodePin),
 
 		ofRow("config, fork of a trimmed stream", trimmed, func(c **Config, b []byte) []byte { return (*c).AppendRow(b) }, DecodeConfig),

@@ -36,6 +36,9 @@ const (
 	MaxAttrs       = 16 << 10
 )
 
+// MaxHistory is the highest history number that a data directory can have.
+const MaxHistory = 1<<12 - 1
+
 // Record is one operation, decided: all that Apply needs. Which fields mean
 // something depends on Type. Slices of a decoded record alias its input.
 type Record struct {
@@ -48,6 +51,9 @@ type Record struct {
 
 	// TypeCreate and TypeAppend. Offset is where Body begins in the stream; Ends
 	// are the ends of its messages, relative to Body, ascending, the last len(Body).
+	// History is that of the data directory where it begins for the stream: of a
+	// create unless it is 1, of the first append after a restore; otherwise 0.
+	History  uint16
 	Offset   base.Offset
 	Close    bool
 	Body     []byte
@@ -123,8 +129,17 @@ type Config struct {
 	Fork         *Fork // nil unless the stream is a fork
 }
 
+// Past is what a stream has of earlier histories of its data directory: each
+// restore begins another (api §4a).
+type Past struct {
+	History   uint16      // of the directory at the newest write, 1 or more
+	Previous  uint16      // the one that the write before History began belongs to; 0: there was none
+	Inherited base.Offset // Next when History began: the bytes below are the same under both
+}
+
 // State is the part of a stream that writes change: its row of state.
 type State struct {
+	Past
 	Next, First             base.Offset // retained bytes are [First, Next)
 	NextRecord, FirstRecord uint64      // and messages
 	LastWrite               base.Millis
@@ -144,4 +159,5 @@ type ProducerState struct {
 	Start, End             base.Offset // of that write's bytes
 	StartRecord, EndRecord uint64      // and messages
 	At                     base.Millis
+	History                uint16 // of the data directory then, 1 or more
 }

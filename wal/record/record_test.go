@@ -73,6 +73,8 @@ func (r random) snapshot() *Snapshot {
 	return s
 }
 
+func (r random) history() uint16 { return 2 + uint16(r.IntN(MaxHistory-1)) }
+
 func (r random) record() Record {
 	rec := Record{Type: Type(1 + r.IntN(int(TypeAttrs))), Stream: base.StreamID(r.uint() | 1), At: base.Millis(r.int())}
 	switch rec.Type {
@@ -87,6 +89,9 @@ func (r random) record() Record {
 			}
 		}
 		rec.Offset, rec.Close = base.Offset(r.uint()), r.bool()
+		if r.bool() {
+			rec.History = r.history()
+		}
 		if rec.Body = r.bytes(0, 400); len(rec.Body) > 0 {
 			for end := 1 + r.IntN(20); end < len(rec.Body); end += 1 + r.IntN(1+r.IntN(200)) {
 				rec.Ends = append(rec.Ends, uint32(end))
@@ -156,6 +161,12 @@ func TestRowsRoundTrip(t *testing.T) {
 			Closed: r.bool(), Deleted: r.bool(), HasSeq: r.bool(), HasClosedBy: r.bool(),
 		}
 		s.First, s.FirstRecord = s.Next/2, s.NextRecord/2
+		if s.History = 1; r.bool() {
+			s.History = r.history()
+			if r.bool() {
+				s.Previous, s.Inherited = 1+uint16(r.IntN(int(s.History-1))), s.Next/3
+			}
+		}
 		if s.HasSeq {
 			s.Seq = r.string(MaxStreamSeq)
 		}
@@ -165,7 +176,10 @@ func TestRowsRoundTrip(t *testing.T) {
 		if got, err := DecodeState(s.AppendRow(nil)); err != nil || got != s {
 			t.Fatalf("got %+v, %v, want %+v", got, err, s)
 		}
-		p := ProducerState{Epoch: r.uint(), Seq: r.uint(), End: base.Offset(r.uint()), EndRecord: r.uint(), At: base.Millis(r.int())}
+		p := ProducerState{Epoch: r.uint(), Seq: r.uint(), End: base.Offset(r.uint()), EndRecord: r.uint(), At: base.Millis(r.int()), History: 1}
+		if r.bool() {
+			p.History = r.history()
+		}
 		p.Start, p.StartRecord = p.End/2, p.EndRecord/2
 		if got, err := DecodeProducer(p.AppendRow(nil)); err != nil || got != p {
 			t.Fatalf("got %+v, %v, want %+v", got, err, p)
@@ -242,6 +256,7 @@ func TestDecodeAllocatesNothing(t *testing.T) {
 }
 
 // A cut-off record is refused wherever it is cut, and so is one with something behind.
+// Only a producer's row has nothing but its end to tell whether a history follows.
 func TestDecodeRefusesOtherLengths(t *testing.T) {
 	for _, s := range specimens() {
 		typ, b, body := s.encode()
@@ -249,6 +264,9 @@ func TestDecodeRefusesOtherLengths(t *testing.T) {
 			continue
 		}
 		for n := range b {
+			if s.name == "row producer, after a restore" && n == len(b)-1 {
+				continue
+			}
 			if _, _, err := s.decode(typ, b[:n], body); err == nil {
 				t.Errorf("%s: the first %d of %d bytes were accepted", s.name, n, len(b))
 			}
@@ -311,7 +329,11 @@ func TestDecodeRefuses(t *testing.T) {
 		{"a body where none belongs", TypeTouch, build(1, 0), "x"},
 		{"a body of a delete", TypeDelete, build(1, 0, flags), "x"},
 		{"a stream number in a long form", TypeTouch, []byte{0x81, 0x00, 0x00}, ""},
-		{"append: unknown flag", TypeAppend, build(1, 0, byte(1<<6), 0), "x"},
+		{"append: unknown flag", TypeAppend, build(1, 0, byte(1<<7), 0), "x"},
+		{"append: no history", TypeAppend, build(1, 0, byte(flagHistory), 0, 0), "x"},
+		{"append: the first history", TypeAppend, build(1, 0, byte(flagHistory), 1, 0), "x"},
+		{"append: history too high", TypeAppend, build(1, 0, byte(flagHistory), MaxHistory+1, 0), "x"},
+		{"append: history beyond all measure", TypeAppend, build(1, 0, byte(flagHistory), uint64(1<<16+2), 0), "x"},
 		{"append: a snapshot", TypeAppend, build(1, 0, byte(flagSnapshot), 0, 5, 1, digest, 9, ""), "x"},
 		{"append: attributes", TypeAppend, build(1, 0, byte(flagAttrs), 0, "{}"), "x"},
 		{"append: producer without an id", TypeAppend, build(1, 0, byte(flagProducer), 0, "", 0, 0), "x"},
@@ -340,7 +362,7 @@ func TestDecodeRefuses(t *testing.T) {
 		{"attributes: too long", TypeAttrs, build(1, 0, long(MaxAttrs)), ""},
 		{"create: attributes of no bytes", TypeCreate, append(create(flagAttrs, 0), 0), ""},
 		{"create: attributes too long", TypeCreate, append(create(flagAttrs, 0), build(long(MaxAttrs))...), ""},
-		{"create: unknown flag", TypeCreate, create(1<<6, 0), ""},
+		{"create: unknown flag", TypeCreate, create(1<<7, 0), ""},
 		{"create: unknown flag of the configuration", TypeCreate, create(0, 1<<2), ""},
 		{"create: unknown flag of the fork", TypeCreate, create(0, configFork, aFork(1, 2)...), ""},
 		{"create: fork of nothing", TypeCreate, create(0, configFork, aFork(0, 0)...), ""},
@@ -367,13 +389,20 @@ func TestRowsRefuse(t *testing.T) {
 		decode func([]byte) error
 		b      []byte
 	}{
-		{"state: unknown flag", state, build(byte(1<<4), 5, 0, 1, 0, 0, 0)},
+		{"state: unknown flag", state, build(byte(1<<5), 5, 0, 1, 0, 0, 0)},
+		{"state: the first history", state, build(byte(stateHistory), 5, 0, 1, 0, 0, 0, 1, 0)},
+		{"state: history too high", state, build(byte(stateHistory), 5, 0, 1, 0, 0, 0, MaxHistory+1, 0)},
+		{"state: a previous history that is no earlier one", state, build(byte(stateHistory), 5, 0, 1, 0, 0, 0, 3, 3, 4)},
+		{"state: nothing inherited, but something said of it", state, build(byte(stateHistory), 5, 0, 1, 0, 0, 0, 3, 0, 4)},
+		{"state: more inherited than there is", state, build(byte(stateHistory), 5, 0, 1, 0, 0, 0, 3, 2, 6)},
 		{"state: first byte beyond the last", state, build(byte(0), 5, 6, 1, 0, 0, 0)},
 		{"state: first record beyond the last", state, build(byte(0), 5, 0, 1, 2, 0, 0)},
 		{"state: Stream-Seq too long", state, build(byte(stateSeq), 5, 0, 1, 0, 0, 0, strings.Repeat("x", MaxStreamSeq+1))},
 		{"state: closer's id too long", state, build(byte(stateClosedBy), 5, 0, 1, 0, 0, 0, strings.Repeat("x", MaxProducerID+1), 0, 0)},
 		{"producer: bytes backwards", producer, build(0, 0, 6, 5, 0, 0, 0)},
 		{"producer: records backwards", producer, build(0, 0, 5, 5, 2, 1, 0)},
+		{"producer: the first history", producer, build(0, 0, 5, 5, 1, 1, 0, 1)},
+		{"producer: history too high", producer, build(0, 0, 5, 5, 1, 1, 0, MaxHistory+1)},
 		{"config: unknown flag", config, build("", "", "", "", byte(1<<2), 0, 0, 0)},
 		{"config: fork of nothing", config, build("", "", "", "", byte(configFork), 0, 0, 0, 0, 0, 0, "", "", byte(0), 0, 0, 0)},
 		{"snapshot: another offset than its key's", snapshot, build(6, 1, digest, 9, "", 0, 0)},

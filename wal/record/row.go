@@ -15,9 +15,12 @@ import (
 //	"c"        config, once
 //	"f" fork 8 (big endian)   a pin: offset u
 //	"n" offset 8 (big endian) a snapshot: its record, then at v, replaced v
-//	"p" id     a producer: epoch u, seq u, start u, end u, start record u, end record u, at v
+//	"p" id     a producer: epoch u, seq u, start u, end u, start record u, end record u, at v, [history u]
 //	"s"        state: flags 1, next u, first u, next record u, first record u, last write v, touched v,
-//	           [seq b], [closed by b, epoch u, seq u]
+//	           [seq b], [closed by b, epoch u, seq u], [history u, previous u, [inherited u]]
+//
+// A history that is left out is 1. A previous one is less than history, or 0 for
+// none: then inherited is left out.
 //
 // A removed row "s" is the tombstone of the whole stream: every row of the
 // stream below its LSN is void.
@@ -33,7 +36,8 @@ const (
 	stateDeleted  = 1 << 1
 	stateSeq      = 1 << 2
 	stateClosedBy = 1 << 3
-	stateKnown    = 1<<4 - 1
+	stateHistory  = 1 << 4
+	stateKnown    = 1<<5 - 1
 )
 
 // RowKind tells the rows of a stream apart.
@@ -117,7 +121,8 @@ func DecodeConfig(value []byte) (*Config, error) {
 
 // AppendRow appends the value of a stream's row "s".
 func (s *State) AppendRow(dst []byte) []byte {
-	dst = append(dst, bit(s.Closed, stateClosed)|bit(s.Deleted, stateDeleted)|bit(s.HasSeq, stateSeq)|bit(s.HasClosedBy, stateClosedBy))
+	dst = append(dst, bit(s.Closed, stateClosed)|bit(s.Deleted, stateDeleted)|bit(s.HasSeq, stateSeq)|
+		bit(s.HasClosedBy, stateClosedBy)|bit(s.History > 1, stateHistory))
 	dst = bin.AppendUvarint(dst, uint64(s.Next))
 	dst = bin.AppendUvarint(dst, uint64(s.First))
 	dst = bin.AppendUvarint(dst, s.NextRecord)
@@ -132,6 +137,12 @@ func (s *State) AppendRow(dst []byte) []byte {
 		dst = bin.AppendUvarint(dst, s.ClosedEpoch)
 		dst = bin.AppendUvarint(dst, s.ClosedSeq)
 	}
+	if s.History > 1 {
+		dst = bin.AppendUvarint(dst, uint64(s.History))
+		if dst = bin.AppendUvarint(dst, uint64(s.Previous)); s.Previous != 0 {
+			dst = bin.AppendUvarint(dst, uint64(s.Inherited))
+		}
+	}
 	return dst
 }
 
@@ -145,6 +156,7 @@ func DecodeState(value []byte) (State, error) {
 		Next: base.Offset(d.Uvarint()), First: base.Offset(d.Uvarint()),
 		NextRecord: d.Uvarint(), FirstRecord: d.Uvarint(),
 		LastWrite: base.Millis(d.Varint()), Touched: base.Millis(d.Varint()),
+		Past: Past{History: 1},
 	}
 	if s.HasSeq {
 		s.Seq = d.String(MaxStreamSeq)
@@ -152,14 +164,33 @@ func DecodeState(value []byte) (State, error) {
 	if s.HasClosedBy {
 		s.ClosedBy, s.ClosedEpoch, s.ClosedSeq = d.String(MaxProducerID), d.Uvarint(), d.Uvarint()
 	}
+	possible := true
+	if f&stateHistory != 0 {
+		possible = s.decode(d)
+	}
 	err := d.End()
 	switch {
 	case err != nil:
 		return State{}, fmt.Errorf("state row: %w", err)
+	case !possible || s.Inherited > s.Next:
+		return State{}, fmt.Errorf("state row with an impossible history: %+v", s.Past)
 	case f&^stateKnown != 0 || s.First > s.Next || s.FirstRecord > s.NextRecord:
 		return State{}, fmt.Errorf("state row that contradicts itself: flags %#x, bytes [%d, %d), records [%d, %d)", f, s.First, s.Next, s.FirstRecord, s.NextRecord)
 	}
 	return s, nil
+}
+
+// decode reads what follows the flag, and reports whether it can be.
+func (p *Past) decode(d *bin.Decoder) bool {
+	p.History = decodeHistory(d)
+	previous := d.Uvarint()
+	if previous >= uint64(p.History) {
+		return false
+	}
+	if p.Previous = uint16(previous); previous != 0 {
+		p.Inherited = base.Offset(d.Uvarint())
+	}
+	return true
 }
 
 // AppendRow appends the value of a producer's row.
@@ -170,7 +201,10 @@ func (p *ProducerState) AppendRow(dst []byte) []byte {
 	dst = bin.AppendUvarint(dst, uint64(p.End))
 	dst = bin.AppendUvarint(dst, p.StartRecord)
 	dst = bin.AppendUvarint(dst, p.EndRecord)
-	return bin.AppendVarint(dst, int64(p.At))
+	if dst = bin.AppendVarint(dst, int64(p.At)); p.History > 1 {
+		dst = bin.AppendUvarint(dst, uint64(p.History))
+	}
+	return dst
 }
 
 // DecodeProducer reads the value of a producer's row.
@@ -178,12 +212,17 @@ func DecodeProducer(value []byte) (ProducerState, error) {
 	d := bin.NewDecoder(value)
 	p := ProducerState{
 		Epoch: d.Uvarint(), Seq: d.Uvarint(), Start: base.Offset(d.Uvarint()), End: base.Offset(d.Uvarint()),
-		StartRecord: d.Uvarint(), EndRecord: d.Uvarint(), At: base.Millis(d.Varint()),
+		StartRecord: d.Uvarint(), EndRecord: d.Uvarint(), At: base.Millis(d.Varint()), History: 1,
+	}
+	if d.Len() > 0 {
+		p.History = decodeHistory(d)
 	}
 	err := d.End()
 	switch {
 	case err != nil:
 		return ProducerState{}, fmt.Errorf("producer row: %w", err)
+	case p.History == 0:
+		return ProducerState{}, fmt.Errorf("producer row with an impossible history")
 	case p.Start > p.End || p.StartRecord > p.EndRecord:
 		return ProducerState{}, fmt.Errorf("producer row that contradicts itself: bytes [%d, %d), records [%d, %d)", p.Start, p.End, p.StartRecord, p.EndRecord)
 	}

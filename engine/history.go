@@ -1,0 +1,151 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+
+	"github.com/snakream/snakream/engine/mirror"
+	"github.com/snakream/snakream/internal/base"
+	"github.com/snakream/snakream/internal/vfs"
+)
+
+// A repair takes several steps, and between the first and the last of them the directory
+// must not be opened: what was lost may have had offsets that would be used again under
+// the same incarnations. So its first step puts the identity as it will be beside the one
+// that there is, which no start passes, and its last step renames it: history number and
+// the end of the repair are one atomic change.
+const (
+	identityRepair     = "SNAKREAM.repair"
+	identityRepairTemp = "SNAKREAM.repair.tmp"
+)
+
+// ErrHistories says that no history number is left: 4095 restores and repairs.
+var ErrHistories = errors.New("the data directory has no history number left")
+
+// Identity is what can be said of a data directory without opening it.
+type Identity struct {
+	Shards  int
+	History uint16
+}
+
+// ReadIdentity reads the identity of the data directory dir. The error is a
+// *base.CorruptionError, a *base.VersionError, or one of the file system.
+func ReadIdentity(fsys vfs.FS, dir string) (Identity, error) {
+	id, err := readIdentity(dir, fsys)
+	return Identity{Shards: id.Shards, History: id.History}, err
+}
+
+// BeginRepair keeps the data directory from being opened until EndRepair, durably.
+// After that it has the history number that there is now or, with newHistory, the next
+// one. Where a repair was begun before and not ended it goes on, and a new history that
+// was asked for then stays so.
+func BeginRepair(fsys vfs.FS, dir string, newHistory bool) error {
+	id, err := readIdentity(dir, fsys)
+	if err != nil {
+		return err
+	}
+	next, err := readIdentityFile(filepath.Join(dir, identityRepair), fsys)
+	switch {
+	case err == nil && (next.History > id.History || !newHistory):
+		return fsys.SyncDir(dir)
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
+		return err
+	}
+	if newHistory {
+		if id.History == maxHistory {
+			return ErrHistories
+		}
+		id.History++
+	}
+	tmp := filepath.Join(dir, identityRepairTemp)
+	if err := fsys.Remove(tmp); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	f, err := fsys.Create(tmp)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteAt(id.encode(), 0)
+	if err == nil {
+		err = f.Datasync()
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	if err := fsys.Rename(tmp, filepath.Join(dir, identityRepair)); err != nil {
+		return err
+	}
+	return fsys.SyncDir(dir)
+}
+
+// UsesTier returns the object store that the data directory has had for its own, as it
+// was named then; "" if none.
+func UsesTier(fsys vfs.FS, dir string) (string, error) { return readTierFile(fsys, dir) }
+
+// TellMirror gives the mirror in the object store the history number that BeginRepair
+// has prepared, by compare-and-set as a restore does: a start of the repaired directory
+// finds its own there, and no restore takes the same number. It does nothing when there
+// is no new number, or no store, or when an earlier call did it. mirror.ErrTaken says
+// that the store is somebody else's by now.
+func TellMirror(ctx context.Context, fsys vfs.FS, dir string, o Options) error {
+	where, err := UsesTier(fsys, dir)
+	if err != nil || where == "" {
+		return err
+	}
+	id, err := readIdentity(dir, fsys)
+	if err != nil {
+		return err
+	}
+	next, err := readIdentityFile(filepath.Join(dir, identityRepair), fsys)
+	switch {
+	case err != nil || next.History == id.History:
+		return err
+	case o.Tier == nil:
+		return fmt.Errorf("%s: %w: it uses %s", dir, ErrNeedsTier, where)
+	}
+	state, version, err := mirror.Load(ctx, o.Tier)
+	switch {
+	case err != nil:
+		return fmt.Errorf("%w: %s: %w", ErrTier, o.Tier.String(), err)
+	case state.Node != id.Node || state.Seed != id.Seed || state.Created != id.Created ||
+		state.History != id.History && state.History != next.History:
+		return fmt.Errorf("%w: %s: %w: node %x, history %d", ErrTier, o.Tier.String(), mirror.ErrTaken, state.Node, state.History)
+	case state.History == next.History:
+		return nil
+	}
+	by := mirror.Identity{Node: id.Node, Created: id.Created}
+	_, _, err = mirror.TakeOver(ctx, o.Tier, state, version, by, base.Millis(o.withDefaults().Now().UnixMilli()))
+	if err != nil {
+		return fmt.Errorf("%w: %s: %w", ErrTier, o.Tier.String(), err)
+	}
+	return nil
+}
+
+// EndRepair gives the data directory the identity that BeginRepair has prepared, and
+// with it the leave to be opened, durably.
+func EndRepair(fsys vfs.FS, dir string) error {
+	if err := fsys.Rename(filepath.Join(dir, identityRepair), filepath.Join(dir, identityFile)); err != nil {
+		return err
+	}
+	return fsys.SyncDir(dir)
+}
+
+// RepairUnfinished reports whether a repair of the directory was begun and not ended.
+func RepairUnfinished(fsys vfs.FS, dir string) (bool, error) {
+	_, err := fsys.Stat(filepath.Join(dir, identityRepair))
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// refuseUnfinished is the error of a start in the middle of a repair.
+func refuseUnfinished(fsys vfs.FS, dir string) error {
+	if unfinished, err := RepairUnfinished(fsys, dir); err != nil || !unfinished {
+		return err
+	}
+	return fmt.Errorf("%s: %w: a repair has not come to its end (%s); run «snakream repair --apply» again", dir, ErrIncomplete, identityRepair)
+}
