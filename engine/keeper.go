@@ -88,11 +88,12 @@ type keeper struct {
 	coldAfter time.Time                    // evicted segments are not merged before
 }
 
-// flushedAt is when a segment was written, and after which LSN its rows begin, if it
-// was by a flush.
+// flushedAt is when a segment was written: by a merge, or by a flush, and then after
+// which LSN its rows begin.
 type flushedAt struct {
-	at    time.Time
-	after base.LSN
+	at     time.Time
+	merged bool
+	after  base.LSN
 }
 
 // lineage says what a merge made of what. The store may hold the inputs and not yet

@@ -273,7 +273,7 @@ func (k *keeper) replace(r mergeResult) error {
 		}
 	}
 	for _, ref := range refs {
-		k.flushed[ref.seg.ID()] = flushedAt{at: time.Now()}
+		k.flushed[ref.seg.ID()] = flushedAt{at: time.Now(), merged: true}
 		k.index(ref)
 	}
 	clone := k.tree.Clone()

@@ -94,10 +94,11 @@ func (t *tier) due(most int) []candidate {
 	return taken
 }
 
-// ripe reports whether a segment is to go now: a merge may soon make a larger one of it.
+// ripe reports whether a segment is to go now. A flush waited in the memtable for as long
+// as it may. What a merge has made may soon be merged again, and its inputs are there.
 func (t *tier) ripe(s *tierShard, m manifest.Segment) bool {
-	at, known := s.flushed[m.ID]
-	return !known || m.Size >= t.e.opts.TierMinBytes || time.Since(at.at) >= t.e.opts.TierFlushInterval
+	f := s.flushed[m.ID]
+	return !f.merged || m.Size >= t.e.opts.TierMinBytes || time.Since(f.at) >= t.e.opts.TierFlushInterval
 }
 
 func (t *tier) uploadSegment(c candidate) {
