@@ -31,25 +31,42 @@ type goal struct {
 // found is what the figures so far have measured.
 type found map[string]comparison
 
-const us = "snakream"
-
 // against is our value divided by a peer's.
 func against(name, peer, metric string) func(found) (float64, string) {
+	return of(us, peer, name, metric)
+}
+
+// of is a server's value divided by another's.
+func of(server, peer, name, metric string) func(found) (float64, string) {
 	return func(f found) (float64, string) {
 		c := f[name]
-		r, ok := c.ratio(us, peer, metric)
+		r, ok := c.ratio(server, peer, metric)
 		if !ok {
-			return math.NaN(), fmt.Sprintf("%s, no run of %s to compare", ours(c, metric), peer)
+			return math.NaN(), fmt.Sprintf("%s, no run of %s to compare", c.shown(server, metric), peer)
 		}
 		return r.Median, fmt.Sprintf("%s against %s: ×%.2f (%.2f–%.2f)",
-			ours(c, metric), with(number(c.median(peer, metric)), c.unit(metric)), r.Median, r.Min, r.Max)
+			c.shown(server, metric), c.shown(peer, metric), r.Median, r.Min, r.Max)
+	}
+}
+
+// beside is one metric of ours divided by another of the same runs. The scenario has
+// taken the two by turns and reports their ratio.
+func beside(name, metric, other string) func(found) (float64, string) {
+	return func(f found) (float64, string) {
+		c := f[name]
+		r, ok := c.spread(c.first(), "ratio")
+		if !ok {
+			return math.NaN(), ours(c, metric)
+		}
+		return r.Median, fmt.Sprintf("%s against %s: ×%.2f (%.2f–%.2f)", ours(c, metric), ours(c, other), r.Median, r.Min, r.Max)
 	}
 }
 
 // absolute is our own value.
 func absolute(name, metric string) func(found) (float64, string) {
 	return func(f found) (float64, string) {
-		return f[name].median(us, metric), ours(f[name], metric)
+		c := f[name]
+		return c.median(c.first(), metric), ours(c, metric)
 	}
 }
 
@@ -61,11 +78,14 @@ func between(name, other, metric string) func(found) (float64, string) {
 	}
 }
 
-func ours(c comparison, metric string) string {
-	if len(c.values(us, metric)) == 0 {
-		return "no run finished: " + c.failure(us)
+func ours(c comparison, metric string) string { return c.shown(c.first(), metric) }
+
+// shown is the median of a metric as text.
+func (c comparison) shown(server, metric string) string {
+	if len(c.values(server, metric)) == 0 {
+		return "no run finished: " + c.failure(server)
 	}
-	return with(number(c.median(us, metric)), c.unit(metric))
+	return with(number(c.median(server, metric)), c.unit(metric))
 }
 
 func with(value, unit string) string { return strings.TrimSpace(value + " " + unit) }
@@ -151,6 +171,49 @@ var allFigures = []figure{
 	{name: "recover default", servers: "snakream", load: recovery("default limits"), goals: []goal{
 		{text: "the same with the default limits", value: absolute("recover default", "ready"), max: 3},
 	}},
+	{name: "bootstrap", servers: us, load: func(c *common) scenario {
+		return bootstrapLoad{64 << 20, 10_000, 100, c.duration}
+	}, goals: []goal{
+		{text: "bootstrap of 64 MiB and 10,000 updates, against a plain read of as many bytes", value: beside("bootstrap", "rate", "get"), min: 0.7},
+		{text: "growth of memory meanwhile", value: absolute("bootstrap", "growth"), max: 16},
+	}},
+	{name: "publish", servers: us, args: oneShard, load: func(c *common) scenario {
+		return publishLoad{128 << 20, 1, 256, time.Millisecond, c.warmup, max(c.duration, 10*time.Second)}
+	}, goals: []goal{
+		{text: "p99 of an append each ms while 128 MiB snapshots are published, against none", value: beside("publish", "p99", "quiet p99"), max: 2},
+		{text: "growth of memory meanwhile", value: absolute("publish", "growth"), max: 16},
+	}},
+	{name: "listing", servers: us, args: moreStates, load: func(*common) scenario {
+		return listingLoad{1_000_000, 1000, 1000}
+	}, goals: []goal{
+		{text: "first page of a listing, 1,000 of 1,000,000 streams: p99", value: absolute("listing", "first p99"), max: 5},
+		{text: "the same, p50", value: absolute("listing", "first p50"), max: 5},
+		{text: "page by a prefix: p99", value: absolute("listing", "prefix p99"), max: 5},
+		{text: "page behind a cursor: p99", value: absolute("listing", "after p99"), max: 5},
+	}},
+	{name: "tier", servers: tiered + "," + us, load: func(c *common) scenario {
+		return tierLoad{appendLoad{64, 1000, 256, false, max(c.threads, 1), tierWarmup, max(c.duration, tierDuration)}}
+	}, goals: []goal{
+		{text: "64 connections, 1,000 streams: appends with a tier against none", value: of(tiered, us, "tier", "rate"), min: 0.85},
+	}},
+	{name: "cold 1", servers: tiered, load: cold(1, 1), goals: []goal{
+		{text: "cold catch-up of 1 GiB, 1 reader, against the SDK alone", value: beside("cold 1", "rate", "sdk"), min: 0.7},
+	}},
+	{name: "cold 8", servers: tiered, load: cold(8, 8), goals: []goal{
+		{text: "the same, 8 streams, a reader of each, against 8 at once", value: beside("cold 8", "rate", "sdk"), min: 0.7},
+	}},
+	{name: "cold shared", servers: tiered, load: cold(1, 8), goals: []goal{
+		{text: "the same, 8 readers of one stream", value: beside("cold shared", "rate", "sdk"), min: 0.7},
+	}},
+	{name: "restore", servers: tiered, args: restoreArgs, load: func(*common) scenario {
+		return restoreLoad{1_000_000, 10 << 10, 64}
+	}, goals: []goal{
+		{text: "ready after a restore of 1,000,000 streams of 10 KiB", value: absolute("restore", "ready"), max: 30},
+	}},
+}
+
+func cold(streams, readers int) func(*common) scenario {
+	return func(*common) scenario { return coldLoad{1 << 30, streams, readers, 3} }
 }
 
 func recovery(note string) func(*common) scenario {
@@ -185,7 +248,7 @@ func figures(c *common, only string) error {
 		writeTable(b.out, f, c.runs)
 	}
 	for name, c := range f {
-		if why := c.failure(us); why != "" {
+		if why := c.failure(c.first()); why != "" {
 			return fmt.Errorf("%s: a run failed: %s", name, why)
 		}
 	}

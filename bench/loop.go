@@ -120,11 +120,28 @@ func (l *loop) poll(d time.Duration) error {
 	}
 	n, _, e := syscall.RawSyscall6(syscall.SYS_EPOLL_WAIT, uintptr(l.ep),
 		uintptr(unsafe.Pointer(&l.events[0])), uintptr(len(l.events)), uintptr(ms), 0, 0)
+	return l.handle(n, e)
+}
+
+// sysEpollPwait2 has one number on all architectures.
+const sysEpollPwait2 = 441
+
+// pollExactly is poll with a wait that ends on time to some microseconds, for loads
+// whose requests are due at given times.
+func (l *loop) pollExactly(d time.Duration) error {
+	wait := syscall.NsecToTimespec(int64(min(max(d, 0), maxWait)))
+	n, _, e := syscall.RawSyscall6(sysEpollPwait2, uintptr(l.ep),
+		uintptr(unsafe.Pointer(&l.events[0])), uintptr(len(l.events)), uintptr(unsafe.Pointer(&wait)), 0, 0)
+	return l.handle(n, e)
+}
+
+// handle handles the first n events, which a wait has returned.
+func (l *loop) handle(n uintptr, e syscall.Errno) error {
 	if e == syscall.EINTR { // the Go scheduler pokes whoever runs for long
 		return nil
 	}
 	if e != 0 {
-		return fmt.Errorf("epoll_wait: %w", e)
+		return fmt.Errorf("waiting for events: %w", e)
 	}
 	for _, ev := range l.events[:n] {
 		c := l.byFD[ev.Fd]

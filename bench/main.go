@@ -7,11 +7,22 @@
 //	go run ./bench park    -mode long-poll -readers 10000
 //	go run ./bench recover -streams 100000 -appends 1000000 -servers snakream
 //	go run ./bench idle    -streams 100000 -servers snakream
+//	go run ./bench bootstrap -snapshot 64 -updates 10000
+//	go run ./bench publish -snapshot 128 -gap 1ms
+//	go run ./bench listing -streams 1000000
+//	go run ./bench tier    -connections 64 -streams 1000
+//	go run ./bench cold    -size 1024 -streams 8 -readers 8
+//	go run ./bench restore -streams 1000000 -payload 10240
 //	go run ./bench figures
 //
 // By default the scripts in bench/peers start each server on an empty data directory
 // for each run, so nobody profits or suffers from an earlier run; -target names servers
 // that run already. The servers take turns, and ratios are taken run by run.
+//
+// The scenarios from bootstrap on use what only Snakream has, so they compare it with
+// itself: bootstraps with plain reads, a quiet server with a busy one, one that has an
+// object store with one that has none, or with the AWS SDK alone (bench/s3get). Their
+// other defaults are those of the figures.
 //
 // Beside Durable Streams servers it drives Redis (XADD, for append and recover) and a
 // static file server (for catchup). It shares the machine with the server under test,
@@ -134,7 +145,8 @@ func moduleRoot() (string, error) {
 	}
 }
 
-const usage = `usage: bench append|catchup|fanout|park|recover|idle|figures [flags]
+const usage = `usage: bench append|catchup|fanout|park|recover|idle|
+             bootstrap|publish|listing|tier|cold|restore|figures [flags]
        bench SCENARIO -h shows the flags`
 
 func run(args []string) error {
@@ -177,61 +189,4 @@ func run(args []string) error {
 		}
 	}
 	return nil
-}
-
-// scenarios register their flags and later make the scenario from them.
-var scenarios = map[string]func(fs *flag.FlagSet) func(c *common) scenario{
-	"append": func(fs *flag.FlagSet) func(*common) scenario {
-		connections := fs.Int("connections", 64, "connections, each with one append in flight")
-		streams := fs.Int("streams", 1, "streams, chosen at random")
-		payload := fs.Int("payload", 256, "bytes of an append")
-		json := fs.Bool("json-streams", false, "streams of application/json")
-		return func(c *common) scenario {
-			return appendLoad{*connections, *streams, *payload, *json, max(c.threads, 1), c.warmup, c.duration}
-		}
-	},
-	"catchup": func(fs *flag.FlagSet) func(*common) scenario {
-		readers := fs.Int("readers", 1, "connections that read")
-		size := fs.Int("size", 64, "MiB of the stream")
-		return func(c *common) scenario {
-			if c.threads == 0 {
-				c.threads = 2
-			}
-			return catchupLoad{*readers, *size << 20, c.threads, c.warmup, c.duration}
-		}
-	},
-	"fanout": func(fs *flag.FlagSet) func(*common) scenario {
-		mode := fs.String("mode", modeSSE, "sse or long-poll")
-		readers := fs.Int("readers", 1000, "live readers")
-		streams := fs.Int("streams", 100, "streams")
-		rate := fs.Int("rate", 100, "events a second over all streams")
-		payload := fs.Int("payload", 256, "bytes of an event")
-		return func(c *common) scenario {
-			return fanoutLoad{*mode, *readers, *streams, *rate, *payload, c.warmup, c.duration}
-		}
-	},
-	"park": func(fs *flag.FlagSet) func(*common) scenario {
-		mode := fs.String("mode", modeSSE, "sse or long-poll")
-		readers := fs.Int("readers", 10000, "parked readers")
-		streams := fs.Int("streams", 500, "streams")
-		settle := fs.Duration("settle", 2*time.Second, "pause before memory is read")
-		idle := fs.Duration("idle", 8*time.Second, "how long idle CPU is measured")
-		return func(*common) scenario { return parkLoad{*mode, *readers, *streams, *settle, *idle} }
-	},
-	"recover": func(fs *flag.FlagSet) func(*common) scenario {
-		streams := fs.Int("streams", 100_000, "streams")
-		appends := fs.Int("appends", 1_000_000, "appends, evenly over the streams")
-		payload := fs.Int("payload", 256, "bytes of an append")
-		connections := fs.Int("connections", 256, "connections that fill")
-		return func(*common) scenario {
-			return recoverLoad{streams: *streams, appends: *appends, payload: *payload, connections: *connections}
-		}
-	},
-	"idle": func(fs *flag.FlagSet) func(*common) scenario {
-		streams := fs.Int("streams", 100_000, "streams")
-		appends := fs.Int("appends", 1, "appends to each")
-		payload := fs.Int("payload", 256, "bytes of an append")
-		settle := fs.Duration("settle", 5*time.Second, "pause before memory is read")
-		return func(*common) scenario { return idleLoad{*streams, *appends, *payload, *settle} }
-	},
 }

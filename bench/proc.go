@@ -94,3 +94,61 @@ func peakRSS(pid int, stop <-chan struct{}) <-chan int64 {
 	}()
 	return out
 }
+
+// memoryWatch finds out how far the resident memory of a process rises.
+type memoryWatch struct {
+	pid   int
+	base  int64
+	exact bool // the kernel's own high-water mark begins where the watch does
+	stop  chan struct{}
+	peak  <-chan int64
+}
+
+// watchMemory begins a watch, which growth ends. Of an unknown process (0) all is zero.
+func watchMemory(pid int) (*memoryWatch, error) {
+	w := &memoryWatch{pid: pid, stop: make(chan struct{})}
+	if pid == 0 {
+		return w, nil
+	}
+	// Writing 5 resets VmHWM. Who may not do that has the samples alone.
+	w.exact = os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", pid), []byte("5"), 0) == nil
+	var err error
+	if w.base, err = rssBytes(pid); err != nil {
+		return nil, err
+	}
+	w.peak = peakRSS(pid, w.stop)
+	return w, nil
+}
+
+// growth ends the watch and returns by how many bytes the memory rose at most.
+func (w *memoryWatch) growth() (int64, error) {
+	close(w.stop)
+	if w.pid == 0 {
+		return 0, nil
+	}
+	top := <-w.peak
+	if w.exact {
+		mark, err := highWater(w.pid)
+		if err != nil {
+			return 0, err
+		}
+		top = max(top, mark)
+	}
+	return max(top-w.base, 0), nil
+}
+
+// highWater is the VmHWM of a process alone, in bytes.
+func highWater(pid int) (int64, error) {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(b)) {
+		if v, ok := strings.CutPrefix(line, "VmHWM:"); ok {
+			var kib int64
+			_, err := fmt.Sscan(v, &kib)
+			return kib << 10, err
+		}
+	}
+	return 0, fmt.Errorf("/proc/%d/status: no VmHWM", pid)
+}

@@ -25,14 +25,15 @@ func streamName(i int) string { return fmt.Sprintf("%s%0*d", namePrefix, digitCo
 type request struct {
 	bytes  []byte
 	digits int // where they begin
+	width  int // how many there are
 }
 
 // clone gives a connection bytes of its own.
-func (r request) clone() request { return request{bytes.Clone(r.bytes), r.digits} }
+func (r request) clone() request { return request{bytes.Clone(r.bytes), r.digits, r.width} }
 
 // aim makes it a request for stream i.
 func (r request) aim(i int) {
-	d := r.bytes[r.digits : r.digits+digitCount]
+	d := r.bytes[r.digits : r.digits+r.width]
 	for k := len(d) - 1; k >= 0; k-- {
 		d[k] = byte('0' + i%10)
 		i /= 10
@@ -41,16 +42,22 @@ func (r request) aim(i int) {
 
 // httpRequest builds a request for a stream. fields are whole header lines.
 func httpRequest(s *server, method, query, fields string, body []byte) request {
+	return requestFor(s, method, "/v1/stream/"+streamName(0), query, fields, body)
+}
+
+// requestFor builds a request whose target is before, which ends in the digits of a
+// stream's name, and after.
+func requestFor(s *server, method, before, after, fields string, body []byte) request {
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "%s /v1/stream/%s", method, streamName(0))
+	fmt.Fprintf(&b, "%s %s", method, before)
 	digits := b.Len() - digitCount
-	fmt.Fprintf(&b, "%s HTTP/1.1\r\nHost: %s\r\n%s", query, s.addr, fields)
+	fmt.Fprintf(&b, "%s HTTP/1.1\r\nHost: %s\r\n%s", after, s.addr, fields)
 	if method == "POST" || method == "PUT" {
 		fmt.Fprintf(&b, "Content-Length: %d\r\n", len(body))
 	}
 	b.WriteString("\r\n")
 	b.Write(body)
-	return request{b.Bytes(), digits}
+	return request{b.Bytes(), digits, digitCount}
 }
 
 // appendRequest builds an append of one payload, in the server's protocol.
@@ -64,7 +71,7 @@ func appendRequest(s *server, contentType string, payload []byte) request {
 	fmt.Fprintf(&b, "$%d\r\n%s", len(name), name)
 	digits := b.Len() - digitCount
 	fmt.Fprintf(&b, "\r\n$1\r\n*\r\n$1\r\nd\r\n$%d\r\n%s\r\n", len(payload), payload)
-	return request{b.Bytes(), digits}
+	return request{b.Bytes(), digits, digitCount}
 }
 
 // newReader is a reader of the server's replies.

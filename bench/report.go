@@ -139,6 +139,14 @@ type comparison struct {
 	results []result
 }
 
+// first is the server that the scenario is about.
+func (c comparison) first() string {
+	if len(c.results) == 0 {
+		return ""
+	}
+	return c.results[0].Server
+}
+
 // ratio is the first server's value divided by a peer's, run by run.
 type ratio struct {
 	Median, Min, Max float64
@@ -236,6 +244,18 @@ func (c comparison) ratio(a, b, name string) (ratio, bool) {
 		if y, ok := vb[run]; ok && y != 0 {
 			all = append(all, x/y)
 		}
+	}
+	if len(all) == 0 {
+		return ratio{}, false
+	}
+	return ratio{median(all), slices.Min(all), slices.Max(all)}, true
+}
+
+// spread is the median and the range of a metric that is a ratio itself.
+func (c comparison) spread(server, name string) (ratio, bool) {
+	var all []float64
+	for _, v := range c.values(server, name) {
+		all = append(all, v)
 	}
 	if len(all) == 0 {
 		return ratio{}, false

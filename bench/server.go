@@ -22,6 +22,12 @@ const (
 	staticFiles    = "file"  // plain files, for reading only
 )
 
+// The names of our own servers begin with us. They have an admin listener.
+const (
+	us     = "snakream"
+	tiered = "snakream-tier" // with an object store on loopback
+)
+
 // spec says how to reach a server: a running one by address, or one that a script
 // in the peers directory starts on an empty data directory for each run.
 type spec struct {
@@ -31,20 +37,31 @@ type spec struct {
 	pid      int    // of a running server; 0: unknown, no CPU and memory figures
 	script   string // that starts it
 	flags    []string
+	store    bool // its script has an object store, which runs as a process of its own
 }
 
 // server is a running server under test.
 type server struct {
 	spec
-	admin string // address of the listener that answers /readyz; empty: none
-	dir   string
-	cmd   *exec.Cmd
-	log   *os.File
-	ended chan struct{} // closed when the process has ended
+	process
+	admin     string // address of the listener that answers /readyz; empty: none
+	storePort string // of the object store; empty: none
+	dir       string
+	log       *os.File
+	objects   process // the object store, which outlives restarts of the server
 }
 
-// startTimeout bounds how long a server may take to be ready.
-const startTimeout = 2 * time.Minute
+// process is one that this program has started.
+type process struct {
+	cmd   *exec.Cmd     // nil: none
+	ended chan struct{} // closed when it has ended
+}
+
+// The patience with a server that starts or stops.
+const (
+	startTimeout = 2 * time.Minute
+	stopTimeout  = time.Minute
+)
 
 // parseTarget reads name=URL[,pid=N].
 func parseTarget(s string) (spec, error) {
@@ -82,6 +99,8 @@ func scripted(peers, name string, flags []string) (spec, error) {
 		sp.protocol = redisStreams
 	case "nginx":
 		sp.protocol = staticFiles
+	case tiered:
+		sp.store = true
 	}
 	if _, err := os.Stat(sp.script); err != nil {
 		return spec{}, fmt.Errorf("no server %q: %w", name, err)
@@ -101,13 +120,16 @@ func (sp spec) open(work string) (*server, error) {
 		return nil, err
 	}
 	s.dir = dir
-	ports, err := freePorts(2)
+	ports, err := freePorts(3)
 	if err != nil {
 		return nil, err
 	}
 	s.addr = "127.0.0.1:" + ports[0]
-	if sp.name == "snakream" {
+	if strings.HasPrefix(sp.name, us) {
 		s.admin = "127.0.0.1:" + ports[1]
+	}
+	if sp.store {
+		s.storePort = ports[2]
 	}
 	if s.log, err = os.Create(filepath.Join(dir, "log")); err != nil {
 		return nil, err
@@ -115,10 +137,15 @@ func (sp spec) open(work string) (*server, error) {
 	if err := os.Mkdir(s.dataDir(), 0o755); err != nil {
 		return nil, err
 	}
-	if err := s.start(); err != nil {
-		return nil, errors.Join(err, s.close())
+	if sp.store {
+		if s.objects, err = launch(s.command("store")); err == nil {
+			err = s.awaitStore()
+		}
+		if err != nil {
+			return nil, errors.Join(err, s.close())
+		}
 	}
-	if err := s.awaitReady(); err != nil {
+	if err := s.begin(); err != nil {
 		return nil, errors.Join(err, s.close())
 	}
 	return s, nil
@@ -126,28 +153,71 @@ func (sp spec) open(work string) (*server, error) {
 
 func (s *server) dataDir() string { return filepath.Join(s.dir, "data") }
 
-// start runs the script, which becomes the server.
-func (s *server) start() error {
+// command runs what the script has under a name: run, restore, store or get.
+func (s *server) command(what string, flags ...string) *exec.Cmd {
 	_, port, _ := net.SplitHostPort(s.addr)
 	_, adminPort, err := net.SplitHostPort(s.admin)
 	if err != nil {
 		adminPort = "0"
 	}
-	s.cmd = exec.Command(s.script, append([]string{"run", s.dataDir(), port, adminPort}, s.flags...)...)
-	s.cmd.Stdout, s.cmd.Stderr = s.log, s.log
-	s.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := s.cmd.Start(); err != nil {
+	cmd := exec.Command(s.script, append([]string{what, s.dataDir(), port, adminPort}, flags...)...)
+	cmd.Stdout, cmd.Stderr = s.log, s.log
+	cmd.Env = append(os.Environ(), "BENCH_S3_PORT="+s.storePort)
+	return cmd
+}
+
+// launch starts a process that ends when this one does.
+func launch(cmd *exec.Cmd) (process, error) {
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := cmd.Start(); err != nil {
+		return process{}, err
+	}
+	p := process{cmd, make(chan struct{})}
+	go func() { // ends with the process
+		cmd.Wait()
+		close(p.ended)
+	}()
+	return p, nil
+}
+
+// stop ends a process, by force if it takes longer than stopTimeout.
+func (p process) stop() {
+	if p.cmd == nil {
+		return
+	}
+	p.cmd.Process.Signal(syscall.SIGTERM)
+	select {
+	case <-p.ended:
+	case <-time.After(stopTimeout):
+		p.cmd.Process.Kill()
+		<-p.ended
+	}
+}
+
+// start runs the script, which becomes the server.
+func (s *server) start() (err error) {
+	if s.process, err = launch(s.command("run", s.flags...)); err != nil {
 		return err
 	}
 	s.pid = s.cmd.Process.Pid
-	ended := make(chan struct{})
-	s.ended = ended
-	cmd := s.cmd
-	go func() { // ends with the process
-		cmd.Wait()
-		close(ended)
-	}()
 	return nil
+}
+
+// begin starts the server and waits until it is ready.
+func (s *server) begin() error {
+	if err := s.start(); err != nil {
+		return err
+	}
+	return s.awaitReady()
+}
+
+// restart stops the server and starts it on the same data.
+func (s *server) restart() error {
+	if s.cmd == nil {
+		return fmt.Errorf("%s was not started by this run and can't be restarted", s.name)
+	}
+	s.stop()
+	return s.begin()
 }
 
 // awaitReady asks until the server answers.
@@ -166,6 +236,26 @@ func (s *server) awaitReady() error {
 		select {
 		case <-s.ended: // nil, so never, for a server that we didn't start
 			return fmt.Errorf("%s ended: %s", s.name, s.logTail())
+		case <-tick.C:
+		}
+	}
+}
+
+// awaitStore tries until the object store takes connections.
+func (s *server) awaitStore() error {
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.Now().Add(startTimeout); ; {
+		c, err := net.DialTimeout("tcp", "127.0.0.1:"+s.storePort, time.Second)
+		if err == nil {
+			return c.Close()
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("the object store of %s is not ready: %w", s.name, err)
+		}
+		select {
+		case <-s.objects.ended:
+			return fmt.Errorf("the object store of %s ended: %s", s.name, s.logTail())
 		case <-tick.C:
 		}
 	}
@@ -211,16 +301,11 @@ func (s *server) kill() error {
 
 // close stops a server that open started and removes its directory.
 func (s *server) close() error {
-	if s.cmd == nil {
+	if s.script == "" {
 		return nil
 	}
-	s.cmd.Process.Signal(syscall.SIGTERM)
-	select {
-	case <-s.ended:
-	case <-time.After(20 * time.Second):
-		s.cmd.Process.Kill()
-		<-s.ended
-	}
+	s.stop()
+	s.objects.stop()
 	return errors.Join(s.log.Close(), os.RemoveAll(s.dir))
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"maps"
 	"net/http"
 	"slices"
@@ -29,6 +30,7 @@ type brittle struct {
 	left int           // gets that are answered; -1: all
 	hold chan struct{} // gets wait until it is closed; nil: they don't
 	held int           // gets that wait for that
+	gone int           // gets that did, and were given up
 }
 
 var errDown = errors.New("down for a test")
@@ -52,6 +54,9 @@ func (b *brittle) Get(ctx context.Context, key string, p []byte, off int64) erro
 		}
 		b.mu.Lock()
 		b.held--
+		if ctx.Err() != nil {
+			b.gone++
+		}
 		b.mu.Unlock()
 	case down:
 		return errDown
@@ -59,11 +64,11 @@ func (b *brittle) Get(ctx context.Context, key string, p []byte, off int64) erro
 	return b.Memory.Get(ctx, key, p, off)
 }
 
-// waiting returns how many gets are held up.
-func (b *brittle) waiting() int {
+// stalled returns how many gets are held up, and how many were until they were given up.
+func (b *brittle) stalled() (held, gone int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.held
+	return b.held, b.gone
 }
 
 // answer lets so many gets through, -1 for all, and refuses the rest.
@@ -90,10 +95,11 @@ func (b *brittle) stall() (release func()) {
 // tiered is a node that moves old data to a brittle store.
 type tiered struct {
 	*node
-	store *brittle
+	store  *brittle
+	change func(*engine.Options)
 }
 
-const coldBudget = 1 << 20 // what may stay on the local disk
+const diskBudget = 1 << 30 // what may stay on the local disk
 
 func newTiered(t *testing.T) *tiered {
 	return newTieredWith(t, func(*engine.Options) {})
@@ -101,13 +107,16 @@ func newTiered(t *testing.T) *tiered {
 
 func newTieredWith(t *testing.T, change func(*engine.Options)) *tiered {
 	t.Helper()
-	store := &brittle{Memory: tiertest.NewMemory(), left: -1}
-	n := newNode(t, func(_ *Config, o *engine.Options) {
-		o.Tier, o.TierFlushInterval, o.LocalDiskBudget = store, 100*time.Millisecond, coldBudget
-		o.MemtableBytes, o.ColdCacheBytes = 256<<10, 1<<20
-		change(o)
-	})
-	return &tiered{n, store}
+	n := &tiered{store: &brittle{Memory: tiertest.NewMemory(), left: -1}, change: change}
+	n.node = newNode(t, n.options)
+	return n
+}
+
+// options are those of the node.
+func (n *tiered) options(_ *Config, o *engine.Options) {
+	o.Tier, o.TierFlushInterval, o.LocalDiskBudget = n.store, 100*time.Millisecond, diskBudget
+	o.MemtableBytes, o.ColdCacheBytes = 256<<10, 1<<20
+	n.change(o)
 }
 
 // until waits for something that the tier does in the background.
@@ -125,34 +134,20 @@ func (n *tiered) until(what string, ok func() bool) {
 // part is some bytes of a stream, other ones for each i.
 func part(i, size int) string { return strings.Repeat(fmt.Sprintf("%07d.", i), size/8) }
 
-// old makes a stream of a content type that has some MiB, and waits until its beginning
-// is in the object store alone. It returns what it holds.
-func (n *tiered) old(contentType string, mib int) (s, content string) {
+// fill makes a stream of a content type that has some MiB, and returns what it holds.
+func (n *tiered) fill(contentType string, mib int) (s, content string) {
 	n.t.Helper()
 	s = n.create(contentType)
 	var all strings.Builder
-	for i := range mib * 4 {
-		p := part(i, 256<<10)
+	for i := range mib * 32 { // several to a segment: of a single one nothing has to be looked up
+		p := part(i, 32<<10)
 		if contentType == json {
 			p = `"` + p + `"`
 		}
-		n.write(s, contentType, p)
+		n.append(s, contentType, p)
 		all.WriteString(p)
 	}
-	n.chill(s)
 	return s, all.String()
-}
-
-// write appends, when the disk has room for it.
-func (n *tiered) write(s, contentType, body string) {
-	n.t.Helper()
-	n.until("the disk has room", func() bool {
-		a := n.do("POST", s, body, "Content-Type", contentType)
-		if a.status != 204 && a.status != 507 {
-			n.t.Fatalf("append: %+v", a)
-		}
-		return a.status == 204
-	})
 }
 
 // place is where the bytes of a stream are, all of them.
@@ -165,20 +160,15 @@ const (
 	inStore
 )
 
-// place looks where the bytes of a stream are, whose name may have a bucket in front.
+// place looks where the bytes of a stream are.
 func (n *tiered) place(s string) place {
-	n.t.Helper()
-	bucket, name, ok := strings.Cut(s, "/")
-	if !ok {
-		bucket, name = "_default", s
-	}
-	v := n.engine.Lookup([]byte(bucket), []byte(name)).View()
+	v := n.view(s)
 	var st engine.Step
 	defer st.Release()
 	found := map[place]bool{}
 	for at := base.Offset(0); at < v.Next; at = st.End() {
 		if err := n.engine.Read(v, at, v.Next, 1<<20, &st); err != nil {
-			n.t.Fatal(err)
+			return several
 		}
 		for i := range st.Pieces() {
 			p := &st.Pieces()[i]
@@ -199,20 +189,45 @@ func (n *tiered) place(s string) place {
 	return slices.Collect(maps.Keys(found))[0]
 }
 
-// chill waits until all of the streams is in the object store alone, and snapshots, too.
+// chill makes the node one that has been restored: all that the streams and snapshots held
+// is in the object store alone, and nothing of it in a cache. The store refuses every get.
 func (n *tiered) chill(streams ...string) {
 	n.t.Helper()
-	filler := n.create(octets)
-	for _, s := range streams {
-		n.until("stream "+s+" is in the store alone", func() bool {
-			if n.place(s) == inStore {
-				return true
-			}
-			n.write(filler, octets, part(0, 32<<10)) // looking at s was a use of it
+	n.until("everything is in the store", func() bool {
+		warm := tiered{node: n.node}
+		cold := tiered{store: &brittle{Memory: n.store.Clone(), left: -1}, change: n.change}
+		var o engine.Options
+		cold.options(nil, &o)
+		o.Logger = slog.New(slog.DiscardHandler)
+		dir := n.t.TempDir()
+		if _, err := engine.Restore(n.t.Context(), dir, o, engine.RestoreOptions{}); err != nil {
 			return false
-		})
+		}
+		cold.store.answer(0)
+		cold.node = openNode(n.t, dir, cold.options)
+		for _, s := range streams {
+			if cold.view(s) == nil || cold.view(s).Next != warm.view(s).Next || cold.place(s) != inStore {
+				cold.stop()
+				return false
+			}
+		}
+		n.stop()
+		n.node, n.store = cold.node, cold.store
+		return true
+	})
+}
+
+// view returns the view of a stream, whose name may have a bucket in front; nil when it is
+// not there.
+func (n *tiered) view(s string) *engine.View {
+	bucket, name, ok := strings.Cut(s, "/")
+	if !ok {
+		bucket, name = "_default", s
 	}
-	n.until("the disk has room", func() bool { return n.engine.Blobs().LocalBytes() == 0 && !n.engine.DiskFull() })
+	if st := n.engine.Lookup([]byte(bucket), []byte(name)); st != nil {
+		return st.View()
+	}
+	return nil
 }
 
 // counted fails the test unless so many reads were damaged, and so many ended for want of
@@ -230,16 +245,18 @@ func (n *tiered) counted(damaged, unavailable uint64) {
 func TestColdStoreDown(t *testing.T) {
 	t.Parallel()
 	n := newTiered(t)
-	s, content := n.old(octets, 1)
-	j, _ := n.old(json, 1)
+	s, content := n.fill(octets, 1)
+	j, _ := n.fill(json, 1)
 	b := n.on("cold-one")
 	withSnapshot := b.create(octets)
-	b.append(withSnapshot, octets, part(1, 256<<10))
-	b.append(withSnapshot, octets, part(2, 256<<10))
+	for i := range 16 {
+		b.append(withSnapshot, octets, part(i, 32<<10))
+	}
 	b.want(204, "PUT", withSnapshot+"/snapshot/00000000000000262144", part(3, 2<<20), "Stream-Snapshot-Retain", "true")
-	n.chill("cold-one/" + withSnapshot)
+	n.chill(s, j, "cold-one/"+withSnapshot)
+	b = n.root()
+	b.url += "cold-one/"
 
-	n.store.answer(0)
 	refused := uint64(0)
 	down := func(n *node, method, path, body string, headers ...string) {
 		t.Helper()
@@ -291,18 +308,27 @@ func TestColdStoreDown(t *testing.T) {
 func TestColdReadIsCut(t *testing.T) {
 	t.Parallel()
 	n := newTiered(t)
-	s, content := n.old(octets, 3)
-	n.store.answer(1)
-	resp, err := n.client.Get(n.url + s)
-	if err != nil {
-		t.Fatal(err)
+	s, content := n.fill(octets, 3)
+	n.chill(s)
+	n.until("it has begun", func() bool { // a merge may be faster than this read
+		n.store.answer(1)
+		resp, err := n.client.Get(n.url + s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		got, err := io.ReadAll(resp.Body)
+		if resp.StatusCode == 503 {
+			return false
+		}
+		if err == nil || resp.StatusCode != 200 || !strings.HasPrefix(content, string(got)) {
+			t.Errorf("%d with %d bytes, ended by %v", resp.StatusCode, len(got), err)
+		}
+		return true
+	})
+	if n.server.metrics.damaged.Load() > 0 {
+		t.Error("it counts as damage")
 	}
-	defer resp.Body.Close()
-	got, err := io.ReadAll(resp.Body)
-	if err == nil || resp.StatusCode != 200 || !strings.HasPrefix(content, string(got)) {
-		t.Errorf("%d with %d bytes, ended by %v", resp.StatusCode, len(got), err)
-	}
-	n.counted(0, 1)
 }
 
 // An object that is missing, short or of other bytes is damage, not a hole.
@@ -319,13 +345,15 @@ func TestColdDamage(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
 			n := newTiered(t)
-			s, content := n.old(octets, 1)
+			s, content := n.fill(octets, 1)
+			n.chill(s)
 			for _, key := range n.store.Keys() {
 				if strings.HasPrefix(key, tiering.SegmentPrefix) {
 					spoil(n.store, key)
 				}
 			}
-			if a := n.refused(500, "range_damaged", "GET", s, ""); strings.Contains(a.body, "segments/") {
+			n.store.answer(-1)
+			if a := n.refused(500, "range_damaged", "GET", s, ""); strings.Contains(a.body, tiering.SegmentPrefix) {
 				t.Errorf("the answer names an object: %s", a.body)
 			}
 			e := n.follow(s + "?offset=-1&live=sse")
@@ -343,7 +371,8 @@ func TestColdDamage(t *testing.T) {
 func TestColdReaderGoes(t *testing.T) {
 	t.Parallel()
 	n := newTiered(t)
-	s, _ := n.old(octets, 1)
+	s, _ := n.fill(octets, 1)
+	n.chill(s)
 	release := n.store.stall()
 	defer release()
 	for _, query := range []string{"", "?offset=-1&live=long-poll", "?offset=-1&live=sse"} {
@@ -353,6 +382,7 @@ func TestColdReaderGoes(t *testing.T) {
 			t.Fatal(err)
 		}
 		done := make(chan struct{})
+		before, _ := n.store.stalled()
 		go func() {
 			defer close(done)
 			if resp, err := n.client.Do(req); err == nil {
@@ -360,9 +390,10 @@ func TestColdReaderGoes(t *testing.T) {
 				resp.Body.Close()
 			}
 		}()
-		n.until("a get is under way", func() bool { return n.store.waiting() > 0 })
+		n.until("a get is under way", func() bool { held, _ := n.store.stalled(); return held > before })
+		_, gone := n.store.stalled()
 		leave()
-		n.until("it has ended", func() bool { return n.store.waiting() == 0 })
+		n.until("it is given up", func() bool { _, now := n.store.stalled(); return now > gone })
 		<-done
 	}
 	n.parked(0)
@@ -373,17 +404,18 @@ func TestColdReaderGoes(t *testing.T) {
 func TestColdReadersDoNotHoldUpOthers(t *testing.T) {
 	t.Parallel()
 	n := newTiered(t)
-	s, _ := n.old(octets, 1)
+	s, _ := n.fill(octets, 1)
+	n.chill(s)
 	near := n.create(text)
 	want := part(7, 200<<10)
-	n.write(near, text, want)
+	n.append(near, text, want)
 	n.until("the other stream is in a file", func() bool { return n.place(near) == inFiles })
 	release := n.store.stall()
 	defer release()
 	for range 2 * storeReaders {
 		n.follow(s + "?offset=-1&live=sse")
 	}
-	n.until("a get is under way", func() bool { return n.store.waiting() > 0 })
+	n.until("some gets are under way", func() bool { held, _ := n.store.stalled(); return held > 0 })
 	e := n.follow(near + "?offset=-1&live=sse")
 	var got strings.Builder
 	for got.Len() < len(want) {
@@ -403,20 +435,22 @@ func TestAdminTier(t *testing.T) {
 		t.Errorf("without a tier: %d %s", status, body)
 	}
 	n := newTiered(t)
-	n.old(octets, 1)
+	s, _ := n.fill(octets, 1)
+	n.chill(s)
+	n.until("the tier has looked", func() bool { st, _ := n.engine.TierStatus(); return st.EvictedSegments > 0 })
 	status, body := NewAdmin(n.server).ask("/tier")
 	var st engine.TierStatus
 	if err := stdjson.Unmarshal([]byte(body), &st); status != 200 || err != nil {
 		t.Fatalf("%d %s: %v", status, body, err)
 	}
-	if !st.Connected || st.Fenced || st.Store != "memory" || st.EvictedSegments == 0 || st.LocalBudget != coldBudget {
+	if !st.Connected || st.Fenced || st.Store != "memory" || st.EvictedSegments == 0 || st.LocalBudget != diskBudget {
 		t.Errorf("got %+v", st)
 	}
-	s, err := New(Config{})
+	early, err := New(Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if status, body := NewAdmin(s).ask("/tier"); status != 503 || !strings.Contains(body, "recovering") {
+	if status, body := NewAdmin(early).ask("/tier"); status != 503 || !strings.Contains(body, "recovering") {
 		t.Errorf("during recovery: %d %s", status, body)
 	}
 }

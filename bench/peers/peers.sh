@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs the peers, and starts and stops them by hand on loopback, each with a data
 # directory of its own under $PEERS_DIR. (The bench starts its own, on empty directories.)
-#   peers.sh install [NAME…]        electric redis nginx
+#   peers.sh install [NAME…]        electric redis nginx snakream-tier
 #   peers.sh start NAME PORT        prints the process id
 #   peers.sh stop NAME
 #   peers.sh status
@@ -16,7 +16,7 @@ running() { [ -f "$state/$1.pid" ] && kill -0 "$(cat "$state/$1.pid")" 2>/dev/nu
 case ${1:-} in
 install)
 	shift
-	[ $# -gt 0 ] || set -- electric redis nginx
+	[ $# -gt 0 ] || set -- electric redis nginx snakream-tier
 	for name in "$@"; do "$here/$name.sh" install; done
 	;;
 start)

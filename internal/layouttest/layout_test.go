@@ -50,6 +50,7 @@ server/http1:          internal/base !os !net !sync
 server:                engine engine/blob engine/core protocol server/http1 internal/base +github.com/cloudwego +github.com/prometheus +golang.org/x/sys
 test/faults:
 bench:
+bench/s3get:           +github.com/aws
 fuzz:
 test/internal/daemontest:
 cmd/snakream:          engine engine/check engine/mirror tiering tiering/dir tiering/s3 server wal wal/record segment protocol internal/base internal/vfs +github.com/spf13 +github.com/BurntSushi/toml
