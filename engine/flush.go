@@ -110,6 +110,7 @@ func (k *keeper) flushOnce(f frozen) error {
 	if anyFloored {
 		k.noteMerge(lineage{outputs: ids, since: k.s.e.published()})
 	}
+	k.s.e.noteBudget()
 	k.s.e.tier.wake()
 	return nil
 }

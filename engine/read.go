@@ -17,7 +17,8 @@ const maxStep = 1 << 20
 // them until Release, which must follow soon: never wait for a client in between,
 // but for the write that is under way. The zero value is ready; it may be reused.
 type Step struct {
-	rs         *readState
+	rs         *readState    // pinned, when a piece is in memory
+	segs       []*segmentRef // pinned otherwise: reading them may take long
 	start, end base.Offset
 	now        base.Millis
 	pieces     []Piece
@@ -101,9 +102,28 @@ func (st *Step) Release() {
 		st.rs.release()
 		st.rs = nil
 	}
+	releaseAll(st.segs)
+	clear(st.segs)
 	clear(st.pieces)
 	clear(st.slices)
-	st.pieces, st.slices = st.pieces[:0], st.slices[:0]
+	st.segs, st.pieces, st.slices = st.segs[:0], st.pieces[:0], st.slices[:0]
+}
+
+// settle lets go of the memtables when no piece is in them: a reader that waits for a
+// disk, or for the object store, must not keep them.
+func (st *Step) settle() {
+	for i := range st.pieces {
+		if st.pieces[i].ref == nil {
+			return
+		}
+	}
+	for i := range st.pieces {
+		ref := st.pieces[i].ref
+		ref.refs.Add(1)
+		st.segs = append(st.segs, ref)
+	}
+	st.rs.release()
+	st.rs = nil
 }
 
 // Read plans the bytes [from, to) of v, at most maxBytes and 1 MiB of them, and
@@ -137,6 +157,7 @@ func (e *Engine) Read(v *View, from, to base.Offset, maxBytes int, st *Step) err
 		pos = next
 	}
 	st.end = to
+	st.settle()
 	return nil
 }
 
@@ -300,7 +321,14 @@ func (e *Engine) atRun(ctx context.Context, v *View, off base.Offset, mem bool, 
 	if rs == nil {
 		return ErrClosed
 	}
-	defer rs.release()
+	held := true
+	unpin := func() {
+		if held {
+			rs.release()
+		}
+		held = false
+	}
+	defer unpin()
 	if r, upto := rs.run(id, off); r != nil {
 		return f(memoryBounds(rs, r, id, min(upto, end), endRecord))
 	}
@@ -311,7 +339,14 @@ func (e *Engine) atRun(ctx context.Context, v *View, off base.Offset, mem bool, 
 	if !ok {
 		return e.hole(v, id, off, errHole)
 	}
-	b, err := rs.segmentBounds(ctx, x, end)
+	ref := rs.segs[x.Segment]
+	if ref == nil {
+		return fmt.Errorf("segment %d is not open", x.Segment)
+	}
+	ref.refs.Add(1)
+	defer ref.release()
+	unpin() // whoever waits for a disk keeps the segment, and no memtables
+	b, err := ref.bounds(ctx, x, end)
 	if err != nil {
 		return err
 	}
@@ -345,12 +380,8 @@ func memoryBounds(rs *readState, r *memtable.Run, id base.StreamID, end base.Off
 	}
 }
 
-// segmentBounds wraps a run in a segment.
-func (rs *readState) segmentBounds(ctx context.Context, x base.Extent, end base.Offset) (bounds, error) {
-	ref := rs.segs[x.Segment]
-	if ref == nil {
-		return bounds{}, fmt.Errorf("segment %d is not open", x.Segment)
-	}
+// bounds wraps a run in a segment.
+func (ref *segmentRef) bounds(ctx context.Context, x base.Extent, end base.Offset) (bounds, error) {
 	st, ok := ref.seg.Find(x.Stream)
 	if !ok {
 		return bounds{}, &base.CorruptionError{Path: ref.path, Detail: fmt.Sprintf("stream %d is in the index but not in the footer", x.Stream)}

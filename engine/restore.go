@@ -120,8 +120,9 @@ func (r *restore) run() error {
 	if len(r.report.Missing) > 0 { // of segments the rows are needed
 		return fmt.Errorf("restore: %w: %d segments", ErrMissing, len(r.report.Missing))
 	}
+	r.streams, r.snaps = map[base.StreamID]streamEnd{}, map[snapshotKey]snapshotRow{}
 	if r.ro.DryRun {
-		return nil
+		return r.look()
 	}
 	lock, err := r.begin()
 	if err != nil {
@@ -182,6 +183,41 @@ func (r *restore) list() error {
 	return nil
 }
 
+// look reads the rows of all segments where they are, and looks the snapshots up.
+func (r *restore) look() error {
+	for i := range r.from.Shard {
+		err := r.each(r.from.Shard[i].Segments, func(m manifest.Segment) error {
+			key := tiering.SegmentKey(i, m.ID, m.Object)
+			seg, err := segment.Open(object{r.store, key, m.Size}, key, m.ID)
+			if err != nil {
+				return fmt.Errorf("restore: %w", err)
+			}
+			return r.rows(seg)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return r.checkSnapshots()
+}
+
+// each calls f for all segments, several at once.
+func (r *restore) each(segs []manifest.Segment, f func(manifest.Segment) error) (failed error) {
+	errs := make(chan error, len(segs))
+	slots := make(chan struct{}, r.ro.Parallel)
+	for _, m := range segs {
+		slots <- struct{}{}
+		go func() {
+			errs <- f(m)
+			<-slots
+		}()
+	}
+	for range segs {
+		failed = errors.Join(failed, <-errs)
+	}
+	return failed
+}
+
 // begin locks an empty directory and marks it as being made.
 func (r *restore) begin() (io.Closer, error) {
 	fsys := r.o.FS
@@ -218,7 +254,6 @@ func (r *restore) fill() error {
 	if _, err := rand.Read(id.Node[:]); err != nil {
 		return err
 	}
-	r.streams, r.snaps = map[base.StreamID]streamEnd{}, map[snapshotKey]snapshotRow{}
 	for i := range f.Shard {
 		if err := r.shard(i); err != nil {
 			return err
@@ -253,21 +288,8 @@ func (r *restore) shard(n int) error {
 		return err
 	}
 	from := &r.from.Shard[n]
-	errs := make(chan error, len(from.Segments))
-	slots := make(chan struct{}, r.ro.Parallel)
-	for _, m := range from.Segments {
-		slots <- struct{}{}
-		go func() {
-			errs <- r.segment(dir, n, m)
-			<-slots
-		}()
-	}
-	var failed error
-	for range from.Segments {
-		failed = errors.Join(failed, <-errs)
-	}
-	if failed != nil {
-		return failed
+	if err := r.each(from.Segments, func(m manifest.Segment) error { return r.segment(dir, n, m) }); err != nil {
+		return err
 	}
 	if err := r.o.FS.SyncDir(filepath.Join(dir, "seg")); err != nil {
 		return err

@@ -224,7 +224,9 @@ func (t *tier) round() time.Duration {
 		return tierTick
 	}
 	if wait := time.Until(t.notBefore); wait > 0 {
+		t.refresh()
 		t.evict() // it takes no store
+		t.note()
 		return min(wait, tierTick)
 	}
 	if t.handle == nil {
@@ -233,6 +235,8 @@ func (t *tier) round() time.Duration {
 		cancel()
 		if err != nil {
 			t.failed("claim", err)
+			t.refresh()
+			t.note()
 			return tierTick
 		}
 		t.succeeded()

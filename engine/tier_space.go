@@ -48,6 +48,14 @@ func (e *Engine) overBudget() bool {
 	return fixed >= e.opts.LocalDiskBudget
 }
 
+// noteBudget has writes refused as soon as what was flushed has used up the budget: until
+// the next look at the disk, much more would come.
+func (e *Engine) noteBudget() {
+	if !e.diskFull.Load() && e.overBudget() {
+		e.checkDisk()
+	}
+}
+
 // evict makes room under the budget: what was read longest ago goes first, and nothing
 // that the mirror does not name. It leaves room for what is flushed next.
 func (t *tier) evict() {

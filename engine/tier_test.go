@@ -78,7 +78,8 @@ func TestTierMovesWhatIsOldAndBringsItBack(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				store := tiertest.NewMemory()
 				o := tiered(shards, store)
-				o.LocalDiskBudget = 64 << 10
+				o.LocalDiskBudget = 1 << 20
+				o.EvictAbove(32 << 10)
 				r := newRig(t, o)
 				names := streamNames(9)
 				for _, n := range names {
@@ -89,7 +90,7 @@ func TestTierMovesWhatIsOldAndBringsItBack(t *testing.T) {
 				if n := r.metric("snakream_tier_evictions_total"); n == 0 {
 					t.Error("nothing was evicted")
 				}
-				if n := r.metric("snakream_tier_local_bytes"); n > o.LocalDiskBudget {
+				if n := r.metric("snakream_tier_local_bytes"); n > 64<<10 {
 					t.Errorf("%d bytes are local", n)
 				}
 				if n := r.metric("snakream_tier_exposed_bytes"); n != 0 {
@@ -132,7 +133,8 @@ func TestEvictedDataNeedsItsTier(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := tiertest.NewMemory()
 		o := tiered(1, store)
-		o.LocalDiskBudget = 32 << 10
+		o.LocalDiskBudget = 1 << 20
+		o.EvictAbove(16 << 10)
 		r := newRig(t, o)
 		r.create("s")
 		r.fill([]string{"s"}, 6)
@@ -222,7 +224,8 @@ func TestStartWithoutTheStore(t *testing.T) {
 			t.Fatalf("first start without the store: %v", err)
 		}
 		away.Store(false)
-		o.LocalDiskBudget = 32 << 10
+		o.LocalDiskBudget = 1 << 20
+		o.EvictAbove(16 << 10)
 		r := newRig(t, o)
 		r.create("s")
 		all := r.fill([]string{"s"}, 6)
@@ -350,7 +353,8 @@ func TestDamagedObjects(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := tiertest.NewMemory()
 		o := tiered(1, store)
-		o.LocalDiskBudget = 32 << 10
+		o.LocalDiskBudget = 1 << 20
+		o.EvictAbove(16 << 10)
 		o.ColdCacheBytes = 1 << 20
 		r := newRig(t, o)
 		r.create("s")
@@ -485,7 +489,8 @@ func TestColdReadEndsWithItsReader(t *testing.T) {
 			return nil
 		}
 		o := tiered(1, store)
-		o.LocalDiskBudget = 32 << 10
+		o.LocalDiskBudget = 1 << 20
+		o.EvictAbove(16 << 10)
 		r := newRig(t, o)
 		r.create("s")
 		all := r.fill([]string{"s"}, 14)

@@ -28,16 +28,40 @@ func (t *tier) upload() {
 	if free <= 0 || !t.numbered() {
 		return
 	}
-	for _, p := range t.e.blobs.Unsaved(free) {
-		t.uploadBlob(p)
-		free--
-	}
-	if free <= 0 {
+	blobs := t.e.blobs.Unsaved(free)
+	segs := t.due(free - len(blobs))
+	if len(blobs)+len(segs) > 0 && !t.ours() {
+		for _, p := range blobs {
+			t.e.blobs.GiveUp(p)
+		}
+		for _, c := range segs {
+			c.s.unhold(c.seg.ID, c.ref)
+		}
 		return
 	}
-	for _, c := range t.due(free) {
+	for _, p := range blobs {
+		t.uploadBlob(p)
+	}
+	for _, c := range segs {
 		t.uploadSegment(c)
 	}
+}
+
+// ours reports whether the prefix is still this node's. It asks when the last answer to
+// that is too old: a machine that stood still for a while may have been replaced.
+func (t *tier) ours() bool {
+	trusted := 2*t.e.opts.TierFlushInterval + time.Second
+	return time.Since(t.committed) < trusted || time.Since(t.checked) < trusted || t.check()
+}
+
+// check asks whether the mirror is still this node's own.
+func (t *tier) check() bool {
+	if err := t.handle.Check(t.ctx); err != nil {
+		t.failed("check", err)
+		return false
+	}
+	t.checked = time.Now()
+	return true
 }
 
 // numbered makes sure that there are object numbers for the next puts.
@@ -128,6 +152,9 @@ func (t *tier) putSegment(c candidate, p pending, n uint64, err error) {
 		t.stats.puts.Add(1)
 		t.stats.putBytes.Add(c.seg.Size)
 		t.refresh()
+		if t.e.diskFull.Load() { // it may fit again
+			t.e.checkDisk()
+		}
 	case errors.Is(err, tiering.ErrExists): // not ours, whatever it is: another number
 		delete(t.numbers, p)
 		t.failed("put", err)
