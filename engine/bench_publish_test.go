@@ -31,19 +31,19 @@ func BenchmarkAppendWhilePublishing(b *testing.B) {
 		beside <- appendUntil(b, e, busy)
 	}()
 	time.AfterFunc(3*time.Second, func() { close(quiet) })
-	base := <-alone
+	idle := <-alone
 
-	bytes := make([]byte, piece)
+	content := make([]byte, piece)
 	b.SetBytes(size)
 	n := byte(0)
 	for b.Loop() {
 		n++
-		bytes[0] = n // another blob each time
-		publish(b, e, bytes, size/piece)
+		content[0] = n // another blob each time
+		publish(b, e, content, size/piece)
 	}
 	close(busy)
 	under := <-beside
-	p99, p99busy := quantile(base, 0.99), quantile(under, 0.99)
+	p99, p99busy := quantile(idle, 0.99), quantile(under, 0.99)
 	b.ReportMetric(float64(p99.Microseconds()), "µs-p99-alone")
 	b.ReportMetric(float64(p99busy.Microseconds()), "µs-p99-beside")
 	b.ReportMetric(float64(quantile(under, 0.5).Microseconds()), "µs-p50-beside")

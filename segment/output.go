@@ -11,6 +11,7 @@ import (
 const (
 	writeBytes    = 1 << 20 // a write of the payload
 	allocateBytes = 8 << 20 // beyond the size hint
+	paceBytes     = 1 << 20 // that a paced writer leaves to the page cache
 )
 
 // output writes a file from the end of its header on, and sums the blocks of the
@@ -22,6 +23,8 @@ type output struct {
 	summed    int    // so much of buf is in the table
 	pos       int64
 	allocated int64
+	paced     bool
+	dirty     int64  // written and not synced
 	table     []byte // the checksum table so far
 }
 
@@ -61,6 +64,11 @@ func (o *output) endRegion() error {
 }
 
 func (o *output) flush() error {
+	if o.paced && o.dirty >= paceBytes && len(o.buf) == cap(o.buf) { // what is less is for close to sync
+		if err := o.sync(); err != nil {
+			return err
+		}
+	}
 	if err := o.append(o.buf); err != nil {
 		return err
 	}
@@ -80,6 +88,16 @@ func (o *output) append(p []byte) error {
 		return err
 	}
 	o.pos += int64(len(p))
+	o.dirty += int64(len(p))
+	return nil
+}
+
+// sync syncs what has been written.
+func (o *output) sync() error {
+	o.dirty = 0
+	if err := o.f.Datasync(); err != nil {
+		return fmt.Errorf("segment: sync %s: %w", o.path, err)
+	}
 	return nil
 }
 
@@ -117,8 +135,8 @@ func (o *output) close() error {
 	if err := o.f.Truncate(o.pos); err != nil {
 		return fmt.Errorf("segment: truncate %s: %w", o.path, err)
 	}
-	if err := o.f.Datasync(); err != nil {
-		return fmt.Errorf("segment: sync %s: %w", o.path, err)
+	if err := o.sync(); err != nil {
+		return err
 	}
 	if err := o.f.Close(); err != nil {
 		return fmt.Errorf("segment: close %s: %w", o.path, err)

@@ -60,6 +60,10 @@ func Create(fs vfs.FS, path string, id base.SegmentID, sizeHint int64, kind uint
 	return w, nil
 }
 
+// Pace has the writer sync as it goes, each megabyte: Finish would make the disk busy with
+// all of a large segment at once, while others wait for their own syncs.
+func (w *Writer) Pace() { w.out.paced = true }
+
 // fail makes err the writer's final error.
 func (w *Writer) fail(err error) error {
 	if w.err == nil {

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/snakream/snakream/internal/base"
 	"github.com/snakream/snakream/internal/vfs"
 	"github.com/snakream/snakream/internal/vfs/vfstest"
 )
@@ -151,5 +152,50 @@ func TestFullDisk(t *testing.T) {
 	}
 	if free, err := mem.Free("."); err != nil || free != 1<<20 {
 		t.Errorf("%d bytes free, %v", free, err)
+	}
+}
+
+// A paced writer leaves little to the sync at the end; a small segment has only that one.
+func TestPace(t *testing.T) {
+	for _, c := range []struct{ size, syncs int }{{0, 1}, {1 << 20, 1}, {2 << 20, 2}, {10<<20 + 1, 10}} {
+		fs := vfstest.New()
+		w, err := Create(fs, "paced", 1, int64(c.size), 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.Pace()
+		fs.StartTrace(vfstest.Write, vfstest.Datasync)
+		if err := w.Begin(1, 0, 0); err != nil {
+			t.Fatal(err)
+		}
+		for rest := c.size; rest > 0; {
+			n := min(rest, 300_000)
+			if err := w.Payload(make([]byte, n)); err != nil {
+				t.Fatal(err)
+			}
+			rest -= n
+		}
+		if c.size > 0 {
+			if err := w.Boundary(base.Offset(c.size)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := w.Finish(); err != nil {
+			t.Fatal(err)
+		}
+		syncs, large := 0, 0
+		for _, line := range fs.Trace() {
+			switch {
+			case strings.HasPrefix(line, "datasync"):
+				syncs, large = syncs+1, 0
+			case strings.HasSuffix(line, "+1048576"):
+				if large++; large > 1 {
+					t.Errorf("%d bytes: more than a megabyte before a sync: %s", c.size, line)
+				}
+			}
+		}
+		if syncs != c.syncs {
+			t.Errorf("%d bytes: %d syncs instead of %d", c.size, syncs, c.syncs)
+		}
 	}
 }

@@ -141,7 +141,9 @@ func (x *Exchange) unpause() {
 		err = a.resume()
 	}
 	if err != nil {
-		x.t.cfg.Logger.Error("resume reading", "error", err)
+		if !errors.Is(err, unix.ENOENT) { // that is netpoll's having let go of it: the peer has gone
+			x.t.cfg.Logger.Error("resume reading", "error", err)
+		}
 		x.cut()
 	}
 }

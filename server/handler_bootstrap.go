@@ -52,7 +52,14 @@ func (c *call) openSnapshot(s *core.Snapshot) (*blob.Blob, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := b.Verify(c.context(), 0, min(s.Size, memoryStep)); err != nil {
+	n := min(s.Size, memoryStep)
+	err = b.Verify(c.context(), 0, n)
+	if errors.Is(err, blob.ErrNotLocal) {
+		buf := copyBuffers.Get().(*[]byte)
+		*buf, err = b.Append(c.context(), (*buf)[:0], 0, int(n))
+		copyBuffers.Put(buf)
+	}
+	if err != nil {
 		b.Release()
 		return nil, err
 	}

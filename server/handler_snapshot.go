@@ -125,6 +125,10 @@ func (c *call) sendBlob(b *blob.Blob, pos, end int64, begin func() error) (begun
 	for first := true; first || pos < end; first = false {
 		n := min(end-pos, fileStep)
 		fd, at, isFile := b.File(pos)
+		if isFile {
+			err = b.Verify(c.context(), pos, n)
+			isFile = !errors.Is(err, blob.ErrNotLocal)
+		}
 		if !isFile {
 			if buf == nil {
 				buf = copyBuffers.Get().(*[]byte)
@@ -132,8 +136,6 @@ func (c *call) sendBlob(b *blob.Blob, pos, end int64, begin func() error) (begun
 			}
 			n = min(n, memoryStep)
 			*buf, err = b.Append(c.context(), (*buf)[:0], pos, int(n))
-		} else {
-			err = b.Verify(c.context(), pos, n)
 		}
 		if err != nil {
 			return begun, err

@@ -57,12 +57,50 @@ func (s *Store) remove(e *entry) error {
 		s.closeBlob(e.open)
 		e.open = nil
 	}
-	err := s.fs.Remove(s.path(e.digest))
-	if errors.Is(err, fs.ErrNotExist) {
-		err = nil
-	}
+	err := s.unlink(s.path(e.digest), func() error { return nil })
 	s.settle(e, err != nil)
 	return err
+}
+
+// unlinkStep is how much of a file gives its place on the disk back at a time, in bytes.
+const unlinkStep = 4 << 20
+
+// unlink removes a file, if it is there, and calls gone once its name is removed. A large
+// one goes piece by piece: a disk that is told of all of it at once, as it is under the
+// mount option discard, has others wait for that.
+func (s *Store) unlink(path string, gone func() error) error {
+	size := int64(0)
+	f, err := s.fs.OpenAppend(path)
+	if err == nil {
+		defer func() {
+			if err := f.Close(); err != nil {
+				s.log.Warn("closing a file that has been removed", "path", path, "err", err)
+			}
+		}()
+		size, err = f.Size()
+	}
+	if err != nil {
+		size = 0 // it is only to be removed
+	}
+	if err := s.fs.Remove(path); err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		return err
+	}
+	if size <= unlinkStep {
+		return nil
+	}
+	if err := gone(); err != nil {
+		return err
+	}
+	for size > unlinkStep {
+		size -= unlinkStep
+		if f.Truncate(size) != nil {
+			break // what is left goes when the file is closed
+		}
+	}
+	return nil
 }
 
 // settle ends what made an entry busy; without keep it is taken out. mu is not held.

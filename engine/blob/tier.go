@@ -4,8 +4,8 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
+	"path/filepath"
 	"slices"
 
 	"github.com/snakream/snakream/internal/vfs"
@@ -178,11 +178,14 @@ func (s *Store) Evict(want int64) (freed int64, err error) {
 			s.closeBlob(open)
 		}
 		// The name may come back after a power cut. Then there is a file as before, until
-		// the blob is removed, which makes sure of that.
-		err = s.fs.Remove(s.path(e.digest))
-		if errors.Is(err, fs.ErrNotExist) {
-			err = nil
-		}
+		// the blob is removed, which makes sure of that. Part of a file must not come back.
+		path := s.path(e.digest)
+		err = s.unlink(path, func() error {
+			if err := s.fs.SyncDir(filepath.Dir(path)); err != nil {
+				return s.journal.fail(err)
+			}
+			return nil
+		})
 		s.mu.Lock()
 		if err == nil {
 			freed += e.size

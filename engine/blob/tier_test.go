@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 
@@ -536,4 +537,36 @@ func TestPinDuringEviction(t *testing.T) {
 		wg.Wait()
 		must(t, s.Close())
 	}
+}
+
+// A large file goes piece by piece, once its name is gone: for good if anything may
+// refer to the blob.
+func TestLargeFilesGoInPieces(t *testing.T) {
+	mem, s, h := newTiered(t)
+	want := content("large", 10<<20)
+	d := mustUpload(t, s, want)
+	save(t, s, h)
+	kinds := func() (out []string) {
+		for _, line := range mem.Trace() {
+			out = append(out, line[:strings.IndexByte(line, ' ')])
+		}
+		return out
+	}
+	mem.StartTrace(vfstest.Remove, vfstest.SyncDir, vfstest.Truncate)
+	evictAll(t, s)
+	if got := kinds(); !slices.Equal(got, []string{"remove", "syncdir", "truncate", "truncate"}) {
+		t.Errorf("evicted by %v", got)
+	}
+	expect(t, s, want)
+	mustUpload(t, s, want)
+	must(t, s.Unpin(d, 1))
+	must(t, s.Unpin(d, 1))
+	mem.StartTrace(vfstest.Remove, vfstest.SyncDir, vfstest.Truncate)
+	if n, err := s.Collect(100); n != 1 || err != nil {
+		t.Fatal(n, err)
+	}
+	if got := kinds(); !slices.Equal(got, []string{"remove", "truncate", "truncate", "syncdir"}) {
+		t.Errorf("removed by %v", got)
+	}
+	must(t, s.Close())
 }

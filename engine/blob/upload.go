@@ -41,6 +41,7 @@ func (s *Store) Create(size int64) (*Writer, error) {
 	if err != nil {
 		return nil, err
 	}
+	seg.Pace() // the log is on the same disk
 	w := &Writer{store: s, seg: seg, sum: sha256.New(), path: path}
 	if err := seg.Begin(streamID, 0, 0); err != nil {
 		w.Abort()
