@@ -3,6 +3,7 @@
 
 GO          ?= go
 BIN         := bin/snakream
+S3TESTD     := bin/s3testd
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 FUZZTIME    ?= 30s
 ROUNDS      ?= 500
@@ -23,9 +24,13 @@ build:
 
 test: $(NODE_PACKAGES) $(PYTHON_ENV) lint unit crash docs e2e
 
-unit:
+# The S3 server of the tests; a module of its own, and built once.
+$(S3TESTD): test/s3testd/main.go test/s3testd/go.mod test/s3testd/go.sum
+	cd test/s3testd && CGO_ENABLED=0 $(GO) build -trimpath -ldflags='-s -w' -o $(CURDIR)/$@ .
+
+unit: $(S3TESTD)
 	@test -n "$(RACE)" || echo "no C compiler: running without the race detector"
-	$(GO) test $(RACE) -timeout 15m ./...
+	S3TESTD=$(CURDIR)/$(S3TESTD) $(GO) test $(RACE) -timeout 15m ./...
 
 # The power cuts of the model test, all of them: they take too long with the race
 # detector, under which make unit runs a part.
@@ -40,9 +45,10 @@ docs: build
 openapi:
 	cd test/openapi && $(GO) test -tags e2e -run '^TestServedForm$$' . -update
 
-# The binary with the official conformance suite, the official clients, and SIGKILL.
-e2e: build $(NODE_PACKAGES) $(PYTHON_ENV)
-	E2E_BINARY=$(CURDIR)/$(BIN) $(GO) test -tags e2e -count=1 -timeout 15m ./test/...
+# The binary with the official conformance suite, the official clients, SIGKILL, and an S3
+# server.
+e2e: build $(S3TESTD) $(NODE_PACKAGES) $(PYTHON_ENV)
+	E2E_BINARY=$(CURDIR)/$(BIN) S3TESTD=$(CURDIR)/$(S3TESTD) $(GO) test -tags e2e -count=1 -timeout 15m ./test/...
 
 lint:
 	@unformatted=$$(git ls-files -co --exclude-standard '*.go' | xargs gofmt -l); \
@@ -52,6 +58,7 @@ lint:
 	$(GO) run $(STATICCHECK) ./...
 	$(GO) run $(STATICCHECK) -tags e2e ./test/...
 	cd test/openapi && $(GO) vet -tags e2e ./... && $(GO) run $(STATICCHECK) -tags e2e ./...
+	cd test/s3testd && $(GO) vet ./... && $(GO) run $(STATICCHECK) ./...
 
 # Every fuzz target for FUZZTIME. (Their corpora are part of make test.)
 fuzz:

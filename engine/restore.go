@@ -87,6 +87,7 @@ type restore struct {
 
 	mu      sync.Mutex
 	streams map[base.StreamID]streamEnd
+	buckets map[base.StreamID]bool // those of the streams that are buckets
 	snaps   map[snapshotKey]snapshotRow
 
 	report RestoreReport
@@ -120,7 +121,7 @@ func (r *restore) run() error {
 	if len(r.report.Missing) > 0 { // of segments the rows are needed
 		return fmt.Errorf("restore: %w: %d segments", ErrMissing, len(r.report.Missing))
 	}
-	r.streams, r.snaps = map[base.StreamID]streamEnd{}, map[snapshotKey]snapshotRow{}
+	r.streams, r.buckets, r.snaps = map[base.StreamID]streamEnd{}, map[base.StreamID]bool{}, map[snapshotKey]snapshotRow{}
 	if r.ro.DryRun {
 		return r.look()
 	}
@@ -339,6 +340,17 @@ func (r *restore) rows(seg *segment.Segment) error {
 			return err
 		}
 		switch key.Kind {
+		case record.RowConfig:
+			if row.Removed {
+				continue
+			}
+			c, err := record.DecodeConfig(row.Value)
+			if err != nil {
+				return err
+			}
+			if len(c.Name) == 0 {
+				r.buckets[row.Stream] = true
+			}
 		case record.RowState:
 			if old := r.streams[row.Stream]; row.LSN > old.lsn {
 				gone, err := ended(row.Row)
@@ -368,8 +380,8 @@ func (r *restore) rows(seg *segment.Segment) error {
 
 // checkSnapshots looks up the objects of all snapshots that a read could reach.
 func (r *restore) checkSnapshots() error {
-	for _, s := range r.streams {
-		if !s.gone {
+	for id, s := range r.streams {
+		if !s.gone && !r.buckets[id] {
 			r.report.Streams++
 		}
 	}

@@ -29,7 +29,11 @@ var binary string
 // moduleRoot is the module's directory, seen from this package.
 const moduleRoot = "../.."
 
-func TestMain(m *testing.M) { os.Exit(daemontest.Main(m, moduleRoot, &binary)) }
+func TestMain(m *testing.M) {
+	code := daemontest.Main(m, moduleRoot, &binary)
+	removeScratch()
+	os.Exit(code)
+}
 
 // daemon is one data directory with its addresses, and the process that serves it
 // while there is one. The addresses stay the same over restarts, so that clients can
@@ -38,6 +42,7 @@ type daemon struct {
 	dir           string
 	listen, admin string
 	flags         []string
+	env           []string // nil: daemontest.Environ
 	cmd           *exec.Cmd
 	ended         chan struct{} // closed when the process has ended
 	log           string        // of all its processes
@@ -86,7 +91,9 @@ func (d *daemon) launch(t *testing.T, extra ...string) {
 		t.Fatal(err)
 	}
 	d.cmd.Stdout, d.cmd.Stderr = log, log
-	d.cmd.Env = daemontest.Environ()
+	if d.cmd.Env = d.env; d.env == nil {
+		d.cmd.Env = daemontest.Environ()
+	}
 	d.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := d.cmd.Start(); err != nil {
 		t.Fatal(err)
