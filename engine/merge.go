@@ -154,7 +154,14 @@ func (k *keeper) fits(group []run) bool {
 // unmergeable reports that a segment is damaged, on its way to the object store, or
 // only there while that can't be reached.
 func (k *keeper) unmergeable(m manifest.Segment) bool {
-	return k.avoid[m.ID] || k.held[m.ID] || m.Evicted && time.Now().Before(k.coldAfter)
+	return k.avoid[m.ID] || k.held[m.ID] || k.uploadedSoon(m) || m.Evicted && time.Now().Before(k.coldAfter)
+}
+
+// uploadedSoon reports that a flush has just written a segment, which the tier is to
+// have first: what was in the store by itself stands in for what it is merged to.
+func (k *keeper) uploadedSoon(m manifest.Segment) bool {
+	f, ok := k.flushed[m.ID]
+	return ok && k.s.e.tier != nil && m.Object == 0 && !f.merged && time.Since(f.at) < k.s.e.opts.TierFlushInterval
 }
 
 // job pins the segments that a merge reads.

@@ -237,7 +237,9 @@ func (t *tier) round() time.Duration {
 		}
 		t.succeeded()
 	}
-	t.refresh()
+	if !t.refresh() {
+		return tierTick
+	}
 	t.sweepOnce()
 	t.upload()
 	t.commitIfDue()

@@ -386,7 +386,7 @@ func (s *tierShard) exposed(c *choice) (bytes, streams int64) {
 	}
 	defer rs.release()
 	for id, m := range s.live {
-		if _, named := c.segs[id]; named {
+		if s.named(id, c.segs) {
 			continue
 		}
 		bytes += m.Size
