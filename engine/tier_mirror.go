@@ -23,7 +23,7 @@ import (
 //   - an output that left out bytes because of a newer trim or delete is named only with
 //     or after what says so;
 //   - a segment with a fork is named only with or after its source's bytes up to there,
-//     one with a snapshot only when the snapshot is in the store.
+//     one with a snapshot only when the snapshot is in the store, or lost for good.
 
 // facts is what a segment refers to.
 type facts struct {
@@ -245,7 +245,7 @@ func (t *tier) allowed(shard int, m manifest.Segment, all []choice) bool {
 		return false
 	}
 	for _, n := range f.snapshots {
-		if !f.gone[n.stream] && !t.e.blobs.Has(n.digest) && !s.superseded(n, m, &all[shard]) {
+		if !f.gone[n.stream] && !t.e.blobs.Has(n.digest) && !t.e.blobs.Lost(n.digest) && !s.superseded(n, m, &all[shard]) {
 			return false
 		}
 	}

@@ -1,9 +1,12 @@
 package engine_test
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -104,5 +107,97 @@ func TestCloseAfterAFailureWithATier(t *testing.T) {
 		if err := r.Close(); err != nil {
 			t.Log(err)
 		}
+	})
+}
+
+// A snapshot that is lost before it was in the store is missing in a restore, and nothing
+// else is: neither what was written later nor what a directory writes after that.
+func TestTierGoesOnWithoutALostSnapshot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var away atomic.Bool
+		store := tiertest.NewMemory()
+		store.Before = func(op, _ string) error {
+			if op == "put" && away.Load() {
+				return errors.New("503 SlowDown")
+			}
+			return nil
+		}
+		r := newRig(t, tiered(1, store))
+		r.create("s")
+		r.append("s", "one ")
+		later(5 * time.Second)
+		away.Store(true)
+		r.publish("s", 4, "a snapshot")
+		for _, path := range r.blobPaths() {
+			if err := r.fs.Remove(path); err != nil {
+				t.Fatal(err)
+			}
+		}
+		away.Store(false)
+		r.append("s", "two ")
+		later(time.Minute)
+		for _, body := range []string{"three ", "four "} {
+			want, err := r.content("s")
+			if err != nil {
+				t.Fatal(err)
+			}
+			back := &rig{TB: t, fs: vfstest.New(), opts: r.opts}
+			back.opts.Tier, back.opts.Shards = store.Clone(), 0
+			report, err := engine.Restore(t.Context(), "data", back.options(), engine.RestoreOptions{AllowMissing: true})
+			if err != nil || len(report.Missing) != 1 {
+				t.Fatalf("%+v, %v", report, err)
+			}
+			r.close()
+			store = back.opts.Tier.(*tiertest.Memory)
+			back.open()
+			back.expect("s", want)
+			back.append("s", body)
+			later(time.Minute)
+			r = back
+		}
+		r.close()
+	})
+}
+
+// A segment whose local file can't be read does not keep others from being evicted.
+func TestEvictionPastADamagedSegment(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := tiered(1, tiertest.NewMemory())
+		o.LocalDiskBudget = 64 << 10
+		r := newRig(t, o)
+		r.create("s")
+		r.fill([]string{"s"}, 2)
+		later(5 * time.Second)
+		oldest := find(t, r.fs, "data/shard-00/seg/*.seg")[0]
+		r.fs.SetHook(func(op vfstest.Op) error {
+			if op.Kind == vfstest.Read && op.Path == oldest {
+				return syscall.EIO
+			}
+			return nil
+		})
+		r.create("s2")
+		for range 400 {
+			r.append("s2", strings.Repeat("x", 500))
+		}
+		later(10 * time.Second)
+		if n := r.metric("snakream_tier_local_bytes"); n > o.LocalDiskBudget {
+			t.Errorf("%d bytes are local", n)
+		}
+		r.fs.SetHook(nil)
+		r.close()
+	})
+}
+
+// Without a tier a budget of the local disk means nothing.
+func TestBudgetWithoutATier(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := tiny(1)
+		o.LocalDiskBudget = 64 << 10
+		r := newRig(t, o)
+		r.create("s")
+		r.fill([]string{"s"}, 20)
+		later(5 * time.Second)
+		r.append("s", "more")
+		r.close()
 	})
 }

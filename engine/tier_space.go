@@ -9,6 +9,7 @@ import (
 	"github.com/snakream/snakream/engine/blob"
 	"github.com/snakream/snakream/engine/manifest"
 	"github.com/snakream/snakream/internal/base"
+	"github.com/snakream/snakream/internal/vfs"
 	"github.com/snakream/snakream/segment"
 	"github.com/snakream/snakream/tiering"
 )
@@ -66,7 +67,9 @@ func (t *tier) evict() {
 		freed, err := t.evictSegment(c)
 		if err != nil {
 			t.e.opts.Logger.Error("evicting a segment", "shard", c.s.s.n, "segment", c.seg.ID, "err", err)
-			return
+			if errors.Is(err, vfs.ErrNoSpace) || t.e.Err() != nil || t.ctx.Err() != nil {
+				break // a snapshot goes without taking space
+			}
 		}
 		over -= freed
 	}
