@@ -1,6 +1,7 @@
 package engine_test
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"strings"
@@ -12,7 +13,9 @@ import (
 	"time"
 
 	"github.com/snakream/snakream/engine"
+	"github.com/snakream/snakream/engine/mirror"
 	"github.com/snakream/snakream/internal/vfs/vfstest"
+	"github.com/snakream/snakream/tiering"
 	"github.com/snakream/snakream/tiering/tiertest"
 )
 
@@ -199,5 +202,94 @@ func TestBudgetWithoutATier(t *testing.T) {
 		later(5 * time.Second)
 		r.append("s", "more")
 		r.close()
+	})
+}
+
+// An older copy of a data directory does not take the prefix: it would delete what is
+// newer. Nor does a directory go on with an older copy of its store.
+func TestOlderCopiesAreRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := tiertest.NewMemory()
+		r := newRig(t, tiered(1, store))
+		r.create("s")
+		r.append("s", "old ")
+		later(5 * time.Second)
+		r.close()
+		copied, earlier := r.fs.Clone(), store.Clone()
+		r.open()
+		all := r.fill([]string{"s"}, 3)
+		later(5 * time.Second)
+		r.close()
+		before := store.Bytes(tiering.MirrorKey)
+		older := &rig{TB: t, fs: copied, opts: r.opts}
+		if _, err := engine.Open("data", older.options()); !errors.Is(err, mirror.ErrTaken) {
+			t.Errorf("an older directory: %v", err)
+		}
+		if !bytes.Equal(before, store.Bytes(tiering.MirrorKey)) {
+			t.Error("the mirror has changed")
+		}
+		o := r.options()
+		o.Tier = earlier
+		if _, err := engine.Open("data", o); !errors.Is(err, tiering.ErrConfig) {
+			t.Errorf("an older store: %v", err)
+		}
+		r.open()
+		r.expect("s", all["s"])
+		r.close()
+	})
+}
+
+// What is exposed is known while the store is away, from the start on.
+func TestExposureWithoutTheStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var away atomic.Bool
+		store := tiertest.NewMemory()
+		store.Before = func(string, string) error {
+			if away.Load() {
+				return errors.New("connection refused")
+			}
+			return nil
+		}
+		r := newRig(t, tiered(1, store))
+		r.create("s")
+		later(5 * time.Second)
+		away.Store(true)
+		r.reopen()
+		r.append("s", "exposed")
+		later(time.Hour)
+		if s, _ := r.TierStatus(); s.Connected || s.ExposedBytes == 0 || s.ExposedSeconds < 3590 {
+			t.Errorf("%+v", s)
+		}
+		away.Store(false)
+		later(time.Minute)
+		if s, _ := r.TierStatus(); !s.Connected || s.ExposedBytes != 0 || s.ExposedSeconds != 0 {
+			t.Errorf("%+v", s)
+		}
+		r.close()
+	})
+}
+
+// More snapshots than can be put don't keep segments from the store.
+func TestSegmentsDoNotWaitForSnapshots(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := tiertest.NewMemory()
+		store.Before = func(op, _ string) error {
+			if op == "put" {
+				<-time.After(2 * time.Second)
+			}
+			return nil
+		}
+		r := newRig(t, tiered(1, store))
+		for i := range 1500 {
+			name := fmt.Sprint("s", i)
+			r.create(name)
+			r.publish(name, 0, name)
+			<-time.After(200 * time.Millisecond)
+		}
+		if n := len(keys(t, store, "segments/")); n < 100 {
+			t.Errorf("%d segments in the store", n)
+		}
+		r.close()
+		later(10 * time.Second)
 	})
 }

@@ -35,7 +35,8 @@ type tierShard struct {
 
 func newTierShard(s *shard, start []base.LSN) tierShard {
 	return tierShard{
-		s: s, start: start, firstNew: s.nextSeg, live: map[base.SegmentID]manifest.Segment{},
+		s: s, start: start, firstNew: s.nextSeg, live: s.keep.state.Segments,
+		low: s.keep.state.Low, nextSeg: s.keep.state.NextSegment, nextID: s.keep.state.NextStream,
 		inMirror: map[base.SegmentID]manifest.Segment{}, made: map[base.SegmentID]lineage{},
 		gone: map[base.SegmentID]manifest.Segment{}, facts: map[base.SegmentID]*facts{},
 		after: map[base.SegmentID]base.LSN{},

@@ -190,10 +190,10 @@ func (t *tier) collect() {
 	t.strayNumbers()
 	due := t.e.now() - base.Millis(t.e.opts.GCGrace.Milliseconds())
 	for _, d := range t.state.Dead {
-		if t.running >= tierParallel {
+		if d.Since > due || len(t.deleting) >= t.slots(tierDeletes) {
 			return
 		}
-		if d.Since > due || t.deleting[d.Key] || t.deleted[d.Key] {
+		if t.deleting[d.Key] || t.deleted[d.Key] {
 			continue
 		}
 		key := d.Key

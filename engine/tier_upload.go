@@ -17,27 +17,42 @@ import (
 	"github.com/snakream/snakream/tiering"
 )
 
-// upload begins as many puts as may run. Snapshots come first: a segment that refers to
-// one enters the mirror only after it. Of segments the oldest do, so that what a restore
-// would find grows without gaps.
+// upload begins as many puts as may run, of snapshots and segments by turns: a segment that
+// refers to a snapshot enters the mirror only after it, but neither may keep the other
+// waiting for ever. Of segments the oldest come first, so that what a restore would find
+// grows without gaps.
 func (t *tier) upload() {
-	free := tierParallel - t.running
-	if !t.notBefore.IsZero() { // the last call failed: one is enough to see whether the store is back
-		free = min(free, 1-t.running)
+	for free := t.slots(tierParallel) - len(t.uploading); free > 0 && t.numbered(); free-- {
+		t.blobNext = !t.blobNext
+		if !(t.blobNext && t.uploadOneBlob()) && !t.uploadOneSegment() && !t.uploadOneBlob() {
+			return
+		}
 	}
-	if free <= 0 || !t.numbered() {
-		return
-	}
-	for _, p := range t.e.blobs.Unsaved(free) {
+}
+
+func (t *tier) uploadOneBlob() bool {
+	for _, p := range t.e.blobs.Unsaved(1) {
 		t.uploadBlob(p)
-		free--
+		return true
 	}
-	if free <= 0 {
-		return
-	}
-	for _, c := range t.due(free) {
+	return false
+}
+
+func (t *tier) uploadOneSegment() bool {
+	for _, c := range t.due(1) {
 		t.uploadSegment(c)
+		return true
 	}
+	return false
+}
+
+// slots returns how many calls of a kind may run of so many: when the last call failed
+// one is enough to see whether the store is back.
+func (t *tier) slots(most int) int {
+	if !t.notBefore.IsZero() {
+		return 1
+	}
+	return most
 }
 
 // numbered makes sure that there are object numbers for the next puts.
