@@ -203,15 +203,12 @@ func (k *keeper) run() {
 		case <-k.quit:
 			return
 		}
-		for {
-			k.reserveIDs()
-			f, ok := k.next()
-			if !ok {
-				break
-			}
+		k.reserveIDs()
+		if f, ok := k.next(); ok {
 			if !k.flushUntilDone(f) {
 				return
 			}
+			k.wake() // more may wait; but so may merges, and the tier
 		}
 		k.proposeMerge()
 	}

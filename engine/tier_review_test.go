@@ -58,7 +58,7 @@ func TestTierUnderChurn(t *testing.T) {
 		t.Run(fmt.Sprint("shards=", shards), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := newRig(t, tiered(shards, tiertest.NewMemory()))
-				r.slowFlushes(100 * time.Millisecond)
+				r.slowFlushes(20 * time.Millisecond)
 				end := r.comeAndGo(10*time.Millisecond, 20)
 				worst := 0.0
 				for range 60 {
@@ -291,5 +291,30 @@ func TestSegmentsDoNotWaitForSnapshots(t *testing.T) {
 		}
 		r.close()
 		later(10 * time.Second)
+	})
+}
+
+// Forks between shards all the time don't keep the mirror from getting on, though each
+// flush has some whose source's shard has yet to flush what says so.
+func TestTierUnderForks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, tiered(3, tiertest.NewMemory()))
+		names := streamNames(12)
+		for _, n := range names {
+			r.create(n)
+			r.append(n, "some bytes")
+		}
+		worst := 0.0
+		for i := range 3000 {
+			r.fork(fmt.Sprint("f", i), names[i%len(names)], 10)
+			<-time.After(10 * time.Millisecond)
+			s, _ := r.TierStatus()
+			worst = max(worst, s.ExposedSeconds)
+		}
+		t.Logf("exposed for %.1f s at most", worst)
+		if worst > 10 {
+			t.Errorf("data was exposed for %v seconds", worst)
+		}
+		r.close()
 	})
 }
