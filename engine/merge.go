@@ -221,7 +221,7 @@ func (k *keeper) mergeFailed(r mergeResult, err error) {
 		return
 	}
 	k.s.stats.mergeFailures.Add(1)
-	if errors.Is(err, cold.ErrUnavailable) || errors.Is(err, tiering.ErrNotFound) || errors.Is(err, tiering.ErrShort) {
+	if errors.Is(err, cold.ErrUnavailable) {
 		k.coldAfter = time.Now().Add(coldRetry) // the others can be merged meanwhile
 		time.AfterFunc(coldRetry, k.wake)
 		k.s.e.opts.Logger.Warn("merge waits for the object store", "shard", k.s.n, "err", err)
@@ -573,10 +573,10 @@ func (m *merge) part(p part, from base.Offset) error {
 	return nil
 }
 
-// blame notes the input whose damage ends the merge.
+// blame notes the input whose damage ends the merge, or whose object is missing.
 func (m *merge) blame(ref *segmentRef, err error) {
 	var c *base.CorruptionError
-	if errors.As(err, &c) {
+	if errors.As(err, &c) || errors.Is(err, tiering.ErrNotFound) || errors.Is(err, tiering.ErrShort) {
 		m.damaged = ref.seg.ID()
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -13,7 +14,9 @@ import (
 	"time"
 
 	"github.com/snakream/snakream/engine"
+	"github.com/snakream/snakream/engine/core"
 	"github.com/snakream/snakream/engine/mirror"
+	"github.com/snakream/snakream/internal/vfs"
 	"github.com/snakream/snakream/internal/vfs/vfstest"
 	"github.com/snakream/snakream/tiering"
 	"github.com/snakream/snakream/tiering/tiertest"
@@ -314,6 +317,102 @@ func TestTierUnderForks(t *testing.T) {
 		t.Logf("exposed for %.1f s at most", worst)
 		if worst > 10 {
 			t.Errorf("data was exposed for %v seconds", worst)
+		}
+		r.close()
+	})
+}
+
+// Whatever finds no space for a while, nothing is lost, and all goes on when there is some.
+func TestTierWithoutSpace(t *testing.T) {
+	seed := seedOf(t)
+	for i := range 10 {
+		synctest.Test(t, func(t *testing.T) {
+			rng := rand.New(rand.NewPCG(seed, uint64(i)))
+			store := tiertest.NewMemory()
+			o := tiered(2, store)
+			o.LocalDiskBudget = 64 << 10
+			r := newRig(t, o)
+			var full atomic.Bool
+			dice := make(chan bool, 1)
+			dice <- true
+			r.fs.SetHook(func(op vfstest.Op) error {
+				if !full.Load() || strings.Contains(op.Path, "/wal/") {
+					return nil
+				}
+				<-dice
+				no := rng.IntN(2) == 0
+				dice <- true
+				if no && (op.Kind == vfstest.Create || op.Kind == vfstest.Allocate) {
+					return fmt.Errorf("%w (%w)", vfs.ErrNoSpace, syscall.ENOSPC)
+				}
+				return nil
+			})
+			names, body := streamNames(5), strings.Repeat("x", 200)
+			for _, n := range names {
+				r.create(n)
+			}
+			all := r.fill(names, 3)
+			later(3 * time.Second)
+			for j := range 6 {
+				full.Store(j%2 == 0)
+				for range 60 {
+					a := r.try(names[j%5], appendEvent(body))
+					if a.Code == core.Appended {
+						all[names[j%5]] += body
+					}
+				}
+				later(20 * time.Second)
+			}
+			full.Store(false)
+			later(2 * time.Minute)
+			if r.failures() > 0 {
+				t.Fatal(r.Err())
+			}
+			for n, want := range all {
+				r.expect(n, want)
+			}
+			if s, _ := r.TierStatus(); s.ExposedBytes != 0 {
+				t.Errorf("%+v", s)
+			}
+			r.close()
+			back, _ := r.restored(store.Clone())
+			for n, want := range all {
+				back.expect(n, want)
+			}
+			back.close()
+		})
+	}
+}
+
+// An object that is missing does not keep what is deleted elsewhere from being erased.
+func TestErasurePastAMissingObject(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := tiertest.NewMemory()
+		o := tiered(1, store)
+		o.LocalDiskBudget, o.EraseWithin = 1<<20, time.Minute
+		o.EvictAbove(1)
+		r := newRig(t, o)
+		for _, n := range []string{"a", "kept", "b", "kept2"} {
+			r.create(n)
+		}
+		r.append("a", "a marker in a")
+		r.append("kept", "a little")
+		later(10 * time.Second)
+		r.append("b", "a marker in b")
+		r.append("kept2", "a little")
+		later(10 * time.Second)
+		for _, key := range keys(t, store, "segments/") {
+			if bytes.Contains(store.Bytes(key), []byte("a marker in a")) {
+				store.Remove(key)
+			}
+		}
+		r.reopen()
+		r.remove("a")
+		later(2 * time.Second)
+		r.remove("b")
+		later(30 * time.Minute)
+		if holds(t, store, "a marker in b") {
+			t.Error("the marker is still in the store")
 		}
 		r.close()
 	})
