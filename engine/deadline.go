@@ -257,7 +257,7 @@ func (s *shard) armTimer() {
 		}
 	}
 	if s.e.tier != nil && s.walBytes > 0 {
-		if q := s.began + s.e.opts.exposure(); at == 0 || q < at {
+		if q := s.exposedAt(); at == 0 || q < at {
 			at = q
 		}
 	}

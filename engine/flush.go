@@ -58,9 +58,8 @@ func (k *keeper) flushOnce(f frozen) error {
 	k.countDead()
 	entries := f.gen.table.Entries()
 	var ids []base.SegmentID
-	anyFloored := false
 	for _, kind := range []uint8{kindLasting, kindExpires} {
-		id, floored, err := k.writeGeneration(entries, kind, f.gen.table.Bytes())
+		id, err := k.writeGeneration(entries, kind, f.gen.table.Bytes())
 		if err != nil {
 			k.discard(ids)
 			return err
@@ -68,7 +67,6 @@ func (k *keeper) flushOnce(f frozen) error {
 		if id != 0 {
 			ids = append(ids, id)
 		}
-		anyFloored = anyFloored || floored
 	}
 	if len(ids) > 0 {
 		if err := k.reserveSegments(ids[len(ids)-1]); err != nil {
@@ -107,9 +105,6 @@ func (k *keeper) flushOnce(f frozen) error {
 		}
 	})
 	k.released(f.low)
-	if anyFloored {
-		k.noteMerge(lineage{outputs: ids, since: k.s.e.published()})
-	}
 	k.s.e.noteBudget()
 	k.s.e.tier.wake()
 	return nil
@@ -142,9 +137,8 @@ func (k *keeper) index(r *segmentRef) {
 }
 
 // writeGeneration writes the entries of one kind to a segment under its temporary
-// name, or returns 0 if there are none. floored says that bytes were left out because
-// of what came after the generation.
-func (k *keeper) writeGeneration(entries []*memtable.Entry, kind uint8, hint int64) (id base.SegmentID, floored bool, err error) {
+// name, or returns 0 if there are none.
+func (k *keeper) writeGeneration(entries []*memtable.Entry, kind uint8, hint int64) (id base.SegmentID, err error) {
 	var w *segment.Writer
 	for _, en := range entries {
 		if en.Kind() != kind || k.forgettable(en) {
@@ -152,25 +146,26 @@ func (k *keeper) writeGeneration(entries []*memtable.Entry, kind uint8, hint int
 		}
 		if w == nil {
 			if w, id, err = k.newSegment(hint, kind); err != nil {
-				return 0, false, err
+				return 0, err
 			}
 		}
 		end, _ := en.End()
-		unneeded := k.floor(en.ID()) >= end // says a record that may be in no segment yet
-		floored = floored || unneeded && !en.Dead()
+		// What says so may be a record that is in no segment yet. With a tier the bytes stay,
+		// until a merge: each flush would have to wait for the next one before the mirror names it.
+		unneeded := k.s.e.tier == nil && k.floor(en.ID()) >= end
 		if err := writeEntry(w, en, en.Dead() || unneeded); err != nil {
 			w.Abort()
-			return 0, false, err
+			return 0, err
 		}
 	}
 	if w == nil {
-		return 0, false, nil
+		return 0, nil
 	}
 	if _, err := w.Finish(); err != nil {
 		w.Abort()
-		return 0, false, err
+		return 0, err
 	}
-	return id, floored, nil
+	return id, nil
 }
 
 // forgettable reports that a stream began and ended within the generation, so that

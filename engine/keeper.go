@@ -60,6 +60,7 @@ type keeper struct {
 
 	kick   chan struct{} // capacity 1
 	quit   chan struct{}
+	over   chan struct{}   // closed at the end of the keeper's goroutine, after a failure before quit is
 	ctx    context.Context // ends with quit: for reads of the object store
 	cancel context.CancelFunc
 	merges chan mergeJob
@@ -114,7 +115,7 @@ const (
 )
 
 func (k *keeper) start() {
-	k.kick, k.quit = make(chan struct{}, 1), make(chan struct{})
+	k.kick, k.quit, k.over = make(chan struct{}, 1), make(chan struct{}), make(chan struct{})
 	k.ctx, k.cancel = context.WithCancel(context.Background())
 	k.merges, k.merged = make(chan mergeJob), make(chan mergeResult)
 	k.asks = make(chan func())
@@ -164,14 +165,14 @@ func (k *keeper) lowOnIDs() {
 }
 
 // do runs f on the keeper's goroutine and waits for it. It is false when the keeper
-// ends before.
+// has ended before, as it does when the engine fails.
 func (k *keeper) do(f func()) bool {
 	done := make(chan struct{})
 	select {
 	case k.asks <- func() { f(); close(done) }:
 		<-done
 		return true
-	case <-k.quit:
+	case <-k.over:
 		return false
 	}
 }
@@ -187,6 +188,7 @@ func (k *keeper) next() (f frozen, ok bool) {
 }
 
 func (k *keeper) run() {
+	defer close(k.over)
 	defer close(k.merges)
 	tick := time.NewTicker(k.s.e.opts.EraseWithin / 8)
 	defer tick.Stop()
@@ -201,15 +203,12 @@ func (k *keeper) run() {
 		case <-k.quit:
 			return
 		}
-		for {
-			k.reserveIDs()
-			f, ok := k.next()
-			if !ok {
-				break
-			}
+		k.reserveIDs()
+		if f, ok := k.next(); ok {
 			if !k.flushUntilDone(f) {
 				return
 			}
+			k.wake() // more may wait; but so may merges, and the tier
 		}
 		k.proposeMerge()
 	}

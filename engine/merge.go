@@ -154,7 +154,14 @@ func (k *keeper) fits(group []run) bool {
 // unmergeable reports that a segment is damaged, on its way to the object store, or
 // only there while that can't be reached.
 func (k *keeper) unmergeable(m manifest.Segment) bool {
-	return k.avoid[m.ID] || k.held[m.ID] || m.Evicted && time.Now().Before(k.coldAfter)
+	return k.avoid[m.ID] || k.held[m.ID] || k.uploadedSoon(m) || m.Evicted && time.Now().Before(k.coldAfter)
+}
+
+// uploadedSoon reports that a flush has just written a segment, which the tier is to
+// have first: what was in the store by itself stands in for what it is merged to.
+func (k *keeper) uploadedSoon(m manifest.Segment) bool {
+	f, ok := k.flushed[m.ID]
+	return ok && k.s.e.tier != nil && m.Object == 0 && !f.merged && time.Since(f.at) < k.s.e.opts.TierFlushInterval
 }
 
 // job pins the segments that a merge reads.
@@ -214,7 +221,7 @@ func (k *keeper) mergeFailed(r mergeResult, err error) {
 		return
 	}
 	k.s.stats.mergeFailures.Add(1)
-	if errors.Is(err, cold.ErrUnavailable) || errors.Is(err, tiering.ErrNotFound) || errors.Is(err, tiering.ErrShort) {
+	if errors.Is(err, cold.ErrUnavailable) {
 		k.coldAfter = time.Now().Add(coldRetry) // the others can be merged meanwhile
 		time.AfterFunc(coldRetry, k.wake)
 		k.s.e.opts.Logger.Warn("merge waits for the object store", "shard", k.s.n, "err", err)
@@ -566,10 +573,10 @@ func (m *merge) part(p part, from base.Offset) error {
 	return nil
 }
 
-// blame notes the input whose damage ends the merge.
+// blame notes the input whose damage ends the merge, or whose object is missing.
 func (m *merge) blame(ref *segmentRef, err error) {
 	var c *base.CorruptionError
-	if errors.As(err, &c) {
+	if errors.As(err, &c) || errors.Is(err, tiering.ErrNotFound) || errors.Is(err, tiering.ErrShort) {
 		m.damaged = ref.seg.ID()
 	}
 }

@@ -120,6 +120,9 @@ func (o Options) withDefaults() Options {
 	}
 	set(&o.TierMinBytes, 8<<20)
 	set(&o.ColdCacheBytes, 64<<20)
+	if o.Tier == nil {
+		o.LocalDiskBudget = 0
+	}
 	set(&o.evictAbove, o.LocalDiskBudget/4*3)
 	if o.LocalDiskBudget > 0 { // what a merge makes is local at first
 		o.SegmentMaxBytes = min(o.SegmentMaxBytes, max(o.LocalDiskBudget/8, o.MemtableBytes, minSegmentBytes))
@@ -177,8 +180,8 @@ func (o Options) Validate() error {
 		"local-disk-budget: %d is less than two of memtable-bytes, %d", o.LocalDiskBudget, 2*o.MemtableBytes)
 	bad(o.ColdCacheBytes < 1<<20, "cold-cache-bytes: %d is less than %d", o.ColdCacheBytes, 1<<20)
 	bad(o.GCGrace < 0, "gc-grace: %v is negative", o.GCGrace)
-	bad(o.Tier != nil && o.GCGrace+eraseMargin >= o.EraseWithinRemote,
-		"erase-within-remote: %v is not more than gc-grace, %v, and %v", o.EraseWithinRemote, o.GCGrace, eraseMargin)
+	bad(o.Tier != nil && o.EraseWithin+o.GCGrace+eraseMargin >= o.EraseWithinRemote,
+		"erase-within-remote: %v is not more than erase-within, %v, gc-grace, %v, and %v", o.EraseWithinRemote, o.EraseWithin, o.GCGrace, eraseMargin)
 	bad(o.Tier != nil && o.SegmentMaxBytes > maxObjectBytes, "segment-max-bytes: %d is more than an object store takes at once, %d", o.SegmentMaxBytes, int64(maxObjectBytes))
 	bad(o.EraseWithin < time.Second, "erase-within: %v is less than 1s", o.EraseWithin)
 	return errors.Join(errs...)

@@ -42,13 +42,16 @@ type tier struct {
 	next      uint64             // object number to be used next; below state.Objects
 	numbers   map[pending]uint64 // of puts that failed, to be tried again under the same key
 	running   int                // puts and deletes under way
+	blobNext  bool               // the last put was of a segment, if there was one
 	uploading map[pending]bool
 	deleting  map[string]bool
+	dead      map[string]bool // the keys of state.Dead, which is ordered by time
 	deleted   map[string]bool // dead objects that are gone: the mirror may forget them
 	strays    map[string]bool // objects of ours that neither mirror nor manifests name
 	released  map[objectKey][]base.LSN
 	backoff   tiering.Backoff
 	notBefore time.Time // while the store fails
+	proposed  time.Time // when the mirror was last compared with what it should say
 	committed time.Time
 	swept     bool
 	checked   time.Time
@@ -70,20 +73,29 @@ type objectKey struct {
 }
 
 const (
-	tierParallel = 4                // puts and deletes at once
-	tierTick     = time.Second      // at least so often the tier looks at everything
-	tierCommit   = time.Second      // between two changes of the mirror, at most
-	tierCheck    = time.Minute      // an idle node asks whether the mirror is still its own
-	tierClaim    = 15 * time.Second // for the first words with the store
-	numberBatch  = 1024             // object numbers reserved at a time
-	fencedGrace  = 2 * time.Second  // in which writes are told before the process ends
+	tierParallel = 4                     // puts at once
+	tierDeletes  = 8                     // deletes at once, which don't wait for puts
+	tierTick     = time.Second           // at least so often the tier looks at everything
+	tierCommit   = time.Second           // between two changes of the mirror, at most, but …
+	tierEntry    = 10 * time.Microsecond // … and for what each entry of the mirror adds to that
+	tierCheck    = time.Minute           // an idle node asks whether the mirror is still its own
+	tierClaim    = 15 * time.Second      // for the first words with the store
+	numberBatch  = 1024                  // object numbers reserved at a time
+	fencedGrace  = 2 * time.Second       // in which writes are told before the process ends
 )
 
 // exposure is for how long data may be in the log alone.
 func (o *Options) exposure() base.Millis { return base.Millis(o.TierFlushInterval.Milliseconds()) }
 
-// pace is the time between two changes of the mirror: a part of what may be exposed.
-func (t *tier) pace() time.Duration { return min(tierCommit, t.e.opts.TierFlushInterval/5) }
+// pace is the time between two changes of the mirror: a part of what may be exposed, but
+// more when the mirror is large, since all of it is written.
+func (t *tier) pace() time.Duration {
+	n := len(t.state.Dead)
+	for i := range t.shards {
+		n += len(t.shards[i].inMirror)
+	}
+	return max(min(tierCommit, t.e.opts.TierFlushInterval/5), time.Duration(n)*tierEntry)
+}
 
 // wake has the tier look at everything. t may be nil.
 func (t *tier) wake() {
@@ -123,10 +135,10 @@ func (e *Engine) makeTier() {
 	}
 	e.cold = cold.New(e.opts.Tier, cold.Options{Bytes: e.opts.ColdCacheBytes, Logger: e.opts.Logger})
 	t := &tier{
-		e: e, store: e.opts.Tier, kick: make(chan struct{}, 1), results: make(chan func(), 2*tierParallel),
+		e: e, store: e.opts.Tier, kick: make(chan struct{}, 1), results: make(chan func(), tierParallel+tierDeletes),
 		limiter: tiering.NewLimiter(e.opts.TierBandwidth),
 		numbers: map[pending]uint64{}, uploading: map[pending]bool{}, deleting: map[string]bool{},
-		deleted: map[string]bool{}, strays: map[string]bool{}, released: map[objectKey][]base.LSN{},
+		dead: map[string]bool{}, deleted: map[string]bool{}, strays: map[string]bool{}, released: map[objectKey][]base.LSN{},
 		backoff: tiering.Backoff{Min: 250 * time.Millisecond, Max: 30 * time.Second},
 	}
 	t.ctx, t.cancel = context.WithCancel(context.Background())
@@ -183,6 +195,9 @@ func isDamage(err error) bool {
 // claim takes or renews the epoch.
 func (t *tier) claim(ctx context.Context) error {
 	id := &t.e.id
+	if err := t.compare(ctx); err != nil {
+		return err
+	}
 	h, state, err := mirror.Claim(ctx, t.store, mirror.Identity{
 		Node: id.Node, History: id.History, Shards: id.Shards, Seed: id.Seed, Created: id.Created,
 	}, t.e.now())
@@ -193,7 +208,43 @@ func (t *tier) claim(ctx context.Context) error {
 	for i := range t.shards {
 		t.shards[i].mirrored(&state.Shard[i])
 	}
+	t.buried(state.Dead)
 	t.committed = time.Now()
+	return nil
+}
+
+// compare refuses a mirror that says more than this data directory can have told it: then
+// the directory is an older copy, and what is newer would be deleted from the store.
+// Likewise a mirror that has not reserved the objects which the directory has.
+func (t *tier) compare(ctx context.Context) error {
+	m, _, err := mirror.Load(ctx, t.store)
+	id := &t.e.id
+	switch {
+	case errors.Is(err, tiering.ErrNotFound):
+		return nil
+	case err != nil:
+		return err
+	case m.Node != id.Node || m.History != id.History || m.Shards != id.Shards:
+		return nil // Claim says what is wrong
+	}
+	last := uint64(0)
+	for i := range t.shards {
+		s, has := &t.shards[i], &m.Shard[i]
+		if has.Low.LSN > s.low.LSN || has.NextSegment > s.nextSeg || has.NextStream > s.nextID {
+			return fmt.Errorf("%w: this data directory is an older copy of what wrote the mirror at %d: of shard %d it has log records up to %d, the mirror up to %d. "+
+				"Start the newest copy, or restore into an empty directory with 'snakream restore'", mirror.ErrTaken, m.Written, i, s.low.LSN, has.Low.LSN)
+		}
+		for _, g := range s.live {
+			last = max(last, g.Object)
+		}
+	}
+	t.e.blobs.Objects(func(o blob.Object) bool {
+		last = max(last, o.Number)
+		return true
+	})
+	if last >= m.Objects {
+		return fmt.Errorf("%w: the object store is an older copy of the one that this data directory has used: it has reserved objects below %d, the directory has number %d", tiering.ErrConfig, m.Objects, last)
+	}
 	return nil
 }
 
@@ -223,6 +274,10 @@ func (t *tier) round() time.Duration {
 	if t.fenced.Load() || t.e.Err() != nil || t.ctx.Err() != nil {
 		return tierTick
 	}
+	if !t.refresh() {
+		return tierTick
+	}
+	defer t.note()
 	if wait := time.Until(t.notBefore); wait > 0 {
 		t.refresh()
 		t.evict() // it takes no store
@@ -241,14 +296,12 @@ func (t *tier) round() time.Duration {
 		}
 		t.succeeded()
 	}
-	t.refresh()
 	t.sweepOnce()
 	t.upload()
 	t.commitIfDue()
 	t.collect()
 	t.evict()
-	t.note()
-	return t.pace()
+	return min(t.pace(), tierTick)
 }
 
 // failed notes that the store did not do something. Everything is tried again, after a

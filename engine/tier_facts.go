@@ -1,8 +1,6 @@
 package engine
 
 import (
-	"slices"
-
 	"github.com/snakream/snakream/engine/blob"
 	"github.com/snakream/snakream/engine/manifest"
 	"github.com/snakream/snakream/internal/base"
@@ -156,16 +154,6 @@ func (s *tierShard) says(id base.SegmentID, k snapshotKey) bool {
 		}
 	}
 	return false
-}
-
-// named reports whether the mirror has all rows of a segment: it names the segment, or
-// all that it was merged from.
-func (s *tierShard) named(id base.SegmentID) bool {
-	if s.inMirror[id].Object != 0 {
-		return true
-	}
-	l := s.made[id]
-	return len(l.inputs) > 0 && !slices.ContainsFunc(l.inputs, func(in manifest.Segment) bool { return !s.named(in.ID) })
 }
 
 // holds reports whether chosen segments say that a stream has a fork's pin, and reaches

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"time"
 
@@ -21,7 +22,7 @@ import (
 //   - an output that left out bytes because of a newer trim or delete is named only with
 //     or after what says so;
 //   - a segment with a fork is named only with or after its source's bytes up to there,
-//     one with a snapshot only when the snapshot is in the store.
+//     one with a snapshot only when the snapshot is in the store, or lost for good.
 
 // choice is what the mirror could say of a shard.
 type choice struct {
@@ -144,9 +145,9 @@ func (t *tier) allowed(shard int, m manifest.Segment, all []choice) bool {
 	if f == nil {
 		return false
 	}
-	known := s.named(m.ID) // then this changes nothing about snapshots
+	known := s.named(m.ID, s.inMirror) // then this changes nothing about snapshots
 	for _, n := range f.snapshots {
-		if !known && !f.gone[n.stream] && !t.e.blobs.Has(n.digest) && !s.superseded(n, m, &all[shard]) {
+		if !known && !f.gone[n.stream] && !t.e.blobs.Has(n.digest) && !t.e.blobs.Lost(n.digest) && !s.superseded(n, m, &all[shard]) {
 			return false
 		}
 	}
@@ -185,10 +186,11 @@ func (s *tierShard) coversOmissions(id base.SegmentID, all []choice) bool {
 
 // commitIfDue brings the mirror up to date when there is something new.
 func (t *tier) commitIfDue() {
-	if time.Since(t.committed) < t.pace() {
+	if time.Since(t.committed) < t.pace() || time.Since(t.proposed) < t.pace() {
 		return
 	}
 	next, all := t.propose()
+	t.proposed = time.Now()
 	if t.differs(&next) {
 		t.commitState(next, all)
 		return
@@ -237,7 +239,7 @@ func (s *tierShard) exposed(c *choice) (bytes, streams int64) {
 	}
 	defer rs.release()
 	for id, m := range s.live {
-		if _, named := c.segs[id]; named {
+		if s.named(id, c.segs) {
 			continue
 		}
 		bytes += m.Size
@@ -261,38 +263,43 @@ func sorted(segs map[base.SegmentID]manifest.Segment) []manifest.Segment {
 // nextDead returns the objects to be deleted: those of before that are still there, and
 // what nothing will refer to any more.
 func (t *tier) nextDead(all []choice) []mirror.Dead {
-	var dead []mirror.Dead
-	named := map[string]bool{}
-	add := func(key string, since base.Millis) {
-		if !named[key] && !t.deleted[key] {
-			named[key] = true
-			dead = append(dead, mirror.Dead{Key: key, Since: since})
+	fresh := map[string]bool{}
+	add := func(key string) {
+		if !t.dead[key] {
+			fresh[key] = true
 		}
 	}
-	for _, d := range t.state.Dead {
-		add(d.Key, d.Since)
-	}
-	now := t.e.now()
 	for i := range all {
 		s, c := &t.shards[i], &all[i]
 		for id, m := range s.inMirror {
 			if _, ok := c.segs[id]; !ok {
-				add(tiering.SegmentKey(i, id, m.Object), now)
+				add(tiering.SegmentKey(i, id, m.Object))
 			}
 		}
 		for id, m := range s.gone {
 			if _, kept := c.segs[id]; m.Object != 0 && !c.needed[id] && !kept {
-				add(tiering.SegmentKey(i, id, m.Object), now)
+				add(tiering.SegmentKey(i, id, m.Object))
 			}
 		}
 	}
 	for key := range t.strays {
-		add(key, now)
+		add(key)
 	}
 	for _, o := range t.releasedBlobs(all) {
-		add(tiering.BlobKey(o.Digest, o.Number), now)
+		add(tiering.BlobKey(o.Digest, o.Number))
 	}
-	slices.SortFunc(dead, func(a, b mirror.Dead) int { return cmp.Compare(a.Key, b.Key) })
+	dead := t.state.Dead
+	if len(t.deleted) > 0 {
+		dead = slices.DeleteFunc(slices.Clone(dead), func(d mirror.Dead) bool { return t.deleted[d.Key] })
+	}
+	now := t.e.now()
+	if n := len(dead); n > 0 {
+		now = max(now, dead[n-1].Since)
+	}
+	dead = slices.Clip(dead)
+	for _, key := range slices.Sorted(maps.Keys(fresh)) {
+		dead = append(dead, mirror.Dead{Key: key, Since: now})
+	}
 	return dead
 }
 
@@ -319,15 +326,12 @@ func (t *tier) releasedBlobs(all []choice) (out []blob.Object) {
 
 // differs reports whether a state says something that the mirror does not.
 func (t *tier) differs(next *mirror.State) bool {
-	a, b := *next, t.state
-	a.Written, b.Written = 0, 0
-	a.Shard, b.Shard = slices.Clone(a.Shard), slices.Clone(b.Shard)
-	for i := range a.Shard { // a commit for reservations alone is not worth it
-		if i < len(b.Shard) && slices.Equal(a.Shard[i].Segments, b.Shard[i].Segments) {
-			a.Shard[i], b.Shard[i] = mirror.Shard{}, mirror.Shard{}
+	for i := range next.Shard { // a commit for the reservations of shards alone is not worth it
+		if !slices.Equal(next.Shard[i].Segments, t.state.Shard[i].Segments) {
+			return true
 		}
 	}
-	return string(mirror.Encode(&a)) != string(mirror.Encode(&b))
+	return next.Objects != t.state.Objects || !slices.Equal(next.Dead, t.state.Dead)
 }
 
 func (t *tier) commitState(next mirror.State, all []choice) bool {
@@ -372,26 +376,30 @@ func (t *tier) settle(next mirror.State, all []choice) {
 			}
 		}
 	}
-	dead := map[string]bool{}
-	for _, d := range next.Dead {
-		dead[d.Key] = true
-	}
 	for key := range t.deleted {
-		if !dead[key] {
-			delete(t.deleted, key)
+		delete(t.dead, key)
+	}
+	clear(t.deleted)
+	clear(t.strays)
+	t.buried(next.Dead)
+	t.forgetBlobs()
+}
+
+// buried notes which objects the mirror knows to be dead.
+func (t *tier) buried(dead []mirror.Dead) {
+	for _, d := range slices.Backward(dead) {
+		if t.dead[d.Key] {
+			return // and so are those before
 		}
+		t.dead[d.Key] = true
 	}
-	for key := range t.strays {
-		delete(t.strays, key)
-	}
-	t.forgetBlobs(dead)
 }
 
 // forgetBlobs tells the blob store which objects the mirror will see to.
-func (t *tier) forgetBlobs(dead map[string]bool) {
+func (t *tier) forgetBlobs() {
 	var gone []blob.Object
 	for _, o := range t.e.blobs.Orphaned() {
-		if dead[tiering.BlobKey(o.Digest, o.Number)] {
+		if t.dead[tiering.BlobKey(o.Digest, o.Number)] {
 			gone = append(gone, o)
 			delete(t.released, objectKey{o.Digest, o.Number})
 		}

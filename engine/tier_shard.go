@@ -1,6 +1,9 @@
 package engine
 
 import (
+	"slices"
+	"time"
+
 	"github.com/snakream/snakream/engine/manifest"
 	"github.com/snakream/snakream/engine/mirror"
 	"github.com/snakream/snakream/internal/base"
@@ -19,6 +22,7 @@ type tierShard struct {
 
 	inMirror map[base.SegmentID]manifest.Segment
 	covered  base.LSN // a restore would find every record up to here
+	marks    []mark   // when the shard had flushed how far, of what is not covered; oldest first
 
 	made  map[base.SegmentID]lineage          // of live segments that a merge has made
 	gone  map[base.SegmentID]manifest.Segment // merged away, and perhaps all that the mirror can name yet
@@ -31,11 +35,18 @@ type tierShard struct {
 
 func newTierShard(s *shard, start []base.LSN) tierShard {
 	return tierShard{
-		s: s, start: start, firstNew: s.nextSeg, live: map[base.SegmentID]manifest.Segment{},
+		s: s, start: start, firstNew: s.nextSeg, live: s.keep.state.Segments,
+		low: s.keep.state.Low, nextSeg: s.keep.state.NextSegment, nextID: s.keep.state.NextStream,
 		inMirror: map[base.SegmentID]manifest.Segment{}, made: map[base.SegmentID]lineage{},
 		gone: map[base.SegmentID]manifest.Segment{}, facts: map[base.SegmentID]*facts{},
 		after: map[base.SegmentID]base.LSN{},
 	}
+}
+
+// mark says when a shard's segments reached how far.
+type mark struct {
+	low base.LSN
+	at  time.Time
 }
 
 // mirrored notes what the mirror says of the shard.
@@ -47,24 +58,30 @@ func (s *tierShard) mirrored(m *mirror.Shard) {
 	}
 }
 
-// refresh asks the keepers for what has changed.
-func (t *tier) refresh() {
+// refresh asks the keepers for what has changed. It is false when one of them has ended:
+// nothing may be concluded then.
+func (t *tier) refresh() bool {
 	for i := range t.shards {
-		t.shards[i].refresh()
+		if !t.shards[i].refresh() {
+			return false
+		}
 	}
+	return true
 }
 
-func (s *tierShard) refresh() {
+func (s *tierShard) refresh() bool {
 	k := s.s.keep
 	var merges []lineage
-	k.do(func() {
+	if !k.do(func() {
 		s.live, s.low, s.nextSeg, s.nextID = k.state.Segments, k.state.Low, k.state.NextSegment, k.state.NextStream
 		s.flushed = make(map[base.SegmentID]flushedAt, len(k.flushed))
 		for id, f := range k.flushed {
 			s.flushed[id], s.after[id] = f, f.after
 		}
 		merges, k.lineages = k.lineages, nil
-	})
+	}) {
+		return false
+	}
 	for _, l := range merges {
 		for _, in := range l.inputs {
 			s.gone[in.ID] = in
@@ -73,6 +90,35 @@ func (s *tierShard) refresh() {
 			s.made[id] = l
 		}
 	}
+	if n := len(s.marks); s.low.LSN > s.covered && (n == 0 || s.marks[n-1].low < s.low.LSN) {
+		s.marks = append(s.marks, mark{s.low.LSN, time.Now()})
+	}
+	return true
+}
+
+// named reports whether a choice of segments has a live one, or all that it was made of.
+func (s *tierShard) named(id base.SegmentID, segs map[base.SegmentID]manifest.Segment) bool {
+	if _, ok := segs[id]; ok {
+		return true
+	}
+	inputs := s.made[id].inputs
+	return len(inputs) > 0 && !slices.ContainsFunc(inputs, func(in manifest.Segment) bool { return !s.named(in.ID, segs) })
+}
+
+// exposedSince returns since when the oldest bytes are in segments that a restore would
+// lack, as far as this run of the program knows; zero if there are none.
+func (s *tierShard) exposedSince() (at time.Time) {
+	for id := range s.live {
+		if !s.named(id, s.inMirror) {
+			s.marks = slices.DeleteFunc(s.marks, func(m mark) bool { return m.low <= s.covered })
+			if len(s.marks) > 0 {
+				at = s.marks[0].at
+			}
+			return at
+		}
+	}
+	s.marks = nil
+	return at
 }
 
 // hold pins a segment and keeps it from being merged. It is nil when the segment is not

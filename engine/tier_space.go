@@ -9,6 +9,7 @@ import (
 	"github.com/snakream/snakream/engine/blob"
 	"github.com/snakream/snakream/engine/manifest"
 	"github.com/snakream/snakream/internal/base"
+	"github.com/snakream/snakream/internal/vfs"
 	"github.com/snakream/snakream/segment"
 	"github.com/snakream/snakream/tiering"
 )
@@ -74,7 +75,9 @@ func (t *tier) evict() {
 		freed, err := t.evictSegment(c)
 		if err != nil {
 			t.e.opts.Logger.Error("evicting a segment", "shard", c.s.s.n, "segment", c.seg.ID, "err", err)
-			return
+			if errors.Is(err, vfs.ErrNoSpace) || t.e.Err() != nil || t.ctx.Err() != nil {
+				break // a snapshot goes without taking space
+			}
 		}
 		over -= freed
 	}
@@ -195,10 +198,10 @@ func (t *tier) collect() {
 	t.strayNumbers()
 	due := t.e.now() - base.Millis(t.e.opts.GCGrace.Milliseconds())
 	for _, d := range t.state.Dead {
-		if t.running >= tierParallel {
+		if d.Since > due || len(t.deleting) >= t.slots(tierDeletes) {
 			return
 		}
-		if d.Since > due || t.deleting[d.Key] || t.deleted[d.Key] {
+		if t.deleting[d.Key] || t.deleted[d.Key] {
 			continue
 		}
 		key := d.Key

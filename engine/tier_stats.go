@@ -72,15 +72,15 @@ func (t *tier) note() {
 			if m.Evicted {
 				s.EvictedSegments++
 			}
-			if sh.inMirror[id].Object != 0 {
+			if sh.named(id, sh.inMirror) {
 				s.RemoteSegments++
 				continue
 			}
 			s.PendingSegments++
 			s.PendingBytes += m.Size
-			if at, ok := sh.flushed[id]; ok && (oldest.IsZero() || at.at.Before(oldest)) {
-				oldest = at.at
-			}
+		}
+		if at := sh.exposedSince(); !at.IsZero() && (oldest.IsZero() || at.Before(oldest)) {
+			oldest = at
 		}
 		g := &sh.s.gauges
 		s.ExposedBytes += g.memtable.Load()

@@ -17,34 +17,50 @@ import (
 	"github.com/snakream/snakream/tiering"
 )
 
-// upload begins as many puts as may run. Snapshots come first: a segment that refers to
-// one enters the mirror only after it. Of segments the oldest do, so that what a restore
-// would find grows without gaps.
+// upload begins as many puts as may run, of snapshots and segments by turns: a segment that
+// refers to a snapshot enters the mirror only after it, but neither may keep the other
+// waiting for ever. Of segments the oldest come first, so that what a restore would find
+// grows without gaps.
 func (t *tier) upload() {
-	free := tierParallel - t.running
-	if !t.notBefore.IsZero() { // the last call failed: one is enough to see whether the store is back
-		free = min(free, 1-t.running)
+	for free := t.slots(tierParallel) - len(t.uploading); free > 0 && t.numbered(); free-- {
+		t.blobNext = !t.blobNext
+		if !(t.blobNext && t.uploadOneBlob()) && !t.uploadOneSegment() && !t.uploadOneBlob() {
+			return
+		}
 	}
-	if free <= 0 || !t.numbered() {
-		return
-	}
-	blobs := t.e.blobs.Unsaved(free)
-	segs := t.due(free - len(blobs))
-	if len(blobs)+len(segs) > 0 && !t.ours() {
-		for _, p := range blobs {
+}
+
+func (t *tier) uploadOneBlob() bool {
+	for _, p := range t.e.blobs.Unsaved(1) {
+		if !t.ours() {
 			t.e.blobs.GiveUp(p)
+			return false
 		}
-		for _, c := range segs {
-			c.s.unhold(c.seg.ID, c.ref)
-		}
-		return
-	}
-	for _, p := range blobs {
 		t.uploadBlob(p)
+		return true
 	}
-	for _, c := range segs {
+	return false
+}
+
+func (t *tier) uploadOneSegment() bool {
+	for _, c := range t.due(1) {
+		if !t.ours() {
+			c.s.unhold(c.seg.ID, c.ref)
+			return false
+		}
 		t.uploadSegment(c)
+		return true
 	}
+	return false
+}
+
+// slots returns how many calls of a kind may run of so many: when the last call failed
+// one is enough to see whether the store is back.
+func (t *tier) slots(most int) int {
+	if !t.notBefore.IsZero() {
+		return 1
+	}
+	return most
 }
 
 // ours reports whether the prefix is still this node's. It asks when the last answer to

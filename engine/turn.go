@@ -176,7 +176,15 @@ func (s *shard) quiet() bool {
 
 // exposed reports that the memtable holds what should be in the object store by now.
 func (s *shard) exposed() bool {
-	return s.e.tier != nil && s.walBytes > 0 && s.now-s.began >= s.e.opts.exposure()
+	return s.e.tier != nil && s.walBytes > 0 && s.now >= s.exposedAt()
+}
+
+// exposedAt is when the memtable is to go: the same time for all shards, since a fork goes
+// to a restore only together with what its source's shard says of it, which may wait in
+// turn for other shards' forks.
+func (s *shard) exposedAt() base.Millis {
+	d := s.e.opts.exposure()
+	return s.began - s.began%d + d
 }
 
 func (s *shard) newBatch() *batch {

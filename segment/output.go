@@ -9,9 +9,8 @@ import (
 )
 
 const (
-	writeBytes    = 1 << 20 // a write of the payload
-	allocateBytes = 8 << 20 // beyond the size hint
-	paceBytes     = 1 << 20 // that a paced writer leaves to the page cache
+	writeBytes    = 512 << 10 // a write of the payload, and what a paced writer leaves to the page cache
+	allocateBytes = 8 << 20   // beyond the size hint
 )
 
 // output writes a file from the end of its header on, and sums the blocks of the
@@ -64,7 +63,7 @@ func (o *output) endRegion() error {
 }
 
 func (o *output) flush() error {
-	if o.paced && o.dirty >= paceBytes && len(o.buf) == cap(o.buf) { // what is less is for close to sync
+	if o.paced && o.dirty >= writeBytes && len(o.buf) == cap(o.buf) { // what is less is for close to sync
 		if err := o.sync(); err != nil {
 			return err
 		}

@@ -60,7 +60,7 @@ func Create(fs vfs.FS, path string, id base.SegmentID, sizeHint int64, kind uint
 	return w, nil
 }
 
-// Pace has the writer sync as it goes, each megabyte: Finish would make the disk busy with
+// Pace has the writer sync as it goes, each half megabyte: Finish would make the disk busy with
 // all of a large segment at once, while others wait for their own syncs.
 func (w *Writer) Pace() { w.out.paced = true }
 

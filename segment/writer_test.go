@@ -2,6 +2,7 @@ package segment
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"math"
 	"strings"
@@ -157,7 +158,7 @@ func TestFullDisk(t *testing.T) {
 
 // A paced writer leaves little to the sync at the end; a small segment has only that one.
 func TestPace(t *testing.T) {
-	for _, c := range []struct{ size, syncs int }{{0, 1}, {1 << 20, 1}, {2 << 20, 2}, {10<<20 + 1, 10}} {
+	for _, c := range []struct{ size, syncs int }{{0, 1}, {writeBytes, 1}, {2 * writeBytes, 2}, {10*writeBytes + 1, 10}} {
 		fs := vfstest.New()
 		w, err := Create(fs, "paced", 1, int64(c.size), 0)
 		if err != nil {
@@ -188,9 +189,9 @@ func TestPace(t *testing.T) {
 			switch {
 			case strings.HasPrefix(line, "datasync"):
 				syncs, large = syncs+1, 0
-			case strings.HasSuffix(line, "+1048576"):
+			case strings.HasSuffix(line, fmt.Sprint("+", writeBytes)):
 				if large++; large > 1 {
-					t.Errorf("%d bytes: more than a megabyte before a sync: %s", c.size, line)
+					t.Errorf("%d bytes: two large writes without a sync: %s", c.size, line)
 				}
 			}
 		}

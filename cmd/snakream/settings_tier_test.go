@@ -71,7 +71,7 @@ func TestTierFaults(t *testing.T) {
 			[]string{"--gc-grace", "s3-prefix", "s3-endpoint", "s3-sse", "s3-kms-key-id"}},
 		{"--tier=s3 --s3-bucket=b --s3-endpoint=https://me:word@host", []string{"s3-endpoint must have no user"}},
 		{"--tier=dir --tier-dir=/x --gc-grace=23h50m", []string{"erase-within-remote"}},
-		{"--tier=dir --tier-dir=/x --gc-grace=23h49m", nil},
+		{"--tier=dir --tier-dir=/x --gc-grace=22h49m", nil},
 		{"--tier=dir --tier-dir=/x --local-disk-budget=1MiB", []string{"local-disk-budget"}},
 		{"--tier=dir --tier-dir=/x --segment-max-bytes=8GiB", []string{"segment-max-bytes"}},
 		{"--tier=dir --tier-dir=/x --cold-cache-bytes=1TiB", []string{"cold-cache-bytes"}},

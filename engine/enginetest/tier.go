@@ -61,7 +61,7 @@ func (m *Moment) CheckRestore(rng *rand.Rand) error {
 		return nil
 	}
 	w := newWorld(m.w.cfg, vfstest.New(), rng)
-	w.now, w.blobs, w.up = m.now, m.w.blobs, m.up.Clone()
+	w.now, w.blobs, w.up, w.restored = m.now, m.w.blobs, m.up.Clone(), true
 	o := w.cfg.Options
 	o.FS, o.Shards = w.fs, 0
 	w.tier(&o)

@@ -58,10 +58,12 @@ type World struct {
 	cfg Config
 	fs  *vfstest.MemFS
 	up  *tiertest.Memory // the object store; nil without one
-	e   *engine.Engine
-	rng *rand.Rand // the driver's
-	n   int        // messages made so far
-	era uint16     // the history that the directory is at
+
+	restored bool // from the object store alone
+	e        *engine.Engine
+	rng      *rand.Rand // the driver's
+	n        int        // messages made so far
+	era      uint16     // the history that the directory is at
 
 	blobs *sync.Map // the contents of snapshots by their digest, of all Worlds with this past
 

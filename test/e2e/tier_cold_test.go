@@ -296,23 +296,19 @@ func TestTierReadsThroughFaults(t *testing.T) {
 		{"503 SlowDown, always", faults.Always(faults.Any, faults.Answer(503, "SlowDown")), true},
 		{"no connection", faults.Always(faults.Any, faults.CutUpload(0)), true},
 	} {
-		t.Run(test.what, func(t *testing.T) {
-			was := r.T
-			r.field.T = t
-			defer func() { r.field.T = was }()
-			r.cool()
-			r.proxy.Set(test.rule)
-			failed := r.readAll()
-			if test.fails != (len(failed) > 0) {
-				t.Errorf("failed: %v", failed)
-			}
-			r.stays(3)
-			if n := len(r.proxy.Seen()); n == 0 || n > 1000 {
-				t.Errorf("%d requests", n)
-			}
-			r.proxy.Set(nil)
-			r.heals()
-		})
+		t.Log(test.what)
+		r.cool()
+		r.proxy.Set(test.rule)
+		failed := r.readAll()
+		if test.fails != (len(failed) > 0) {
+			t.Errorf("%s: failed: %v", test.what, failed)
+		}
+		r.stays(3)
+		if n := len(r.proxy.Seen()); n == 0 || n > 1000 {
+			t.Errorf("%s: %d requests", test.what, n)
+		}
+		r.proxy.Set(nil)
+		r.heals()
 	}
 	r.protected()
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/snakream/snakream/test/faults"
 )
 
-// object finds the objects that hold the cold streams: those that old reads ask for.
+// coldObjects finds the objects that hold the cold streams: those that old reads ask for.
 func (r *coldRig) coldObjects() (paths []string) {
 	r.Helper()
 	r.cool()
