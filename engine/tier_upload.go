@@ -31,27 +31,29 @@ func (t *tier) upload() {
 }
 
 func (t *tier) uploadOneBlob() bool {
-	for _, p := range t.e.blobs.Unsaved(1) {
-		if !t.ours() {
-			t.e.blobs.GiveUp(p)
-			return false
-		}
-		t.uploadBlob(p)
-		return true
+	all := t.e.blobs.Unsaved(1)
+	if len(all) == 0 {
+		return false
 	}
-	return false
+	if !t.ours() {
+		t.e.blobs.GiveUp(all[0])
+		return false
+	}
+	t.uploadBlob(all[0])
+	return true
 }
 
 func (t *tier) uploadOneSegment() bool {
-	for _, c := range t.due(1) {
-		if !t.ours() {
-			c.s.unhold(c.seg.ID, c.ref)
-			return false
-		}
-		t.uploadSegment(c)
-		return true
+	all := t.due(1)
+	if len(all) == 0 {
+		return false
 	}
-	return false
+	if c := all[0]; !t.ours() {
+		c.s.unhold(c.seg.ID, c.ref)
+		return false
+	}
+	t.uploadSegment(all[0])
+	return true
 }
 
 // slots returns how many calls of a kind may run of so many: when the last call failed

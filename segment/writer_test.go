@@ -83,7 +83,8 @@ func TestWriteTrace(t *testing.T) {
 	want := []string{
 		"create s.seg",
 		"allocate s.seg 2097152",
-		"write s.seg 4096+1048576", // payload
+		"write s.seg 4096+524288", // payload
+		"write s.seg 528384+524288",
 		"write s.seg 1052672+103",  // its end, and the length of one message
 		"write s.seg 1052775+6",    // rows
 		"write s.seg 1052781+144",  // checksum table
