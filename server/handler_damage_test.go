@@ -79,13 +79,12 @@ func TestForkOfDamagedSource(t *testing.T) {
 	n := newNode(t, func(_ *Config, o *engine.Options) { o.MemtableBytes = 16 << 10 })
 	s := n.create(octets)
 	segments := filepath.Join(n.dir, "shard-00", "seg")
-	var files []os.DirEntry
-	for deadline := time.Now().Add(patience); len(files) == 0 && time.Now().Before(deadline); {
+	for deadline := time.Now().Add(patience); n.engine.Stats().Segments == 0 && time.Now().Before(deadline); {
 		n.append(s, octets, strings.Repeat("x", 1<<10)) // until there is a segment, of a single block
-		files, _ = os.ReadDir(segments)
 	}
-	if len(files) == 0 {
-		t.Fatal("nothing was flushed")
+	files, err := os.ReadDir(segments)
+	if err != nil || len(files) == 0 {
+		t.Fatal("nothing was flushed", err)
 	}
 	flip(t, filepath.Join(segments, files[0].Name()), 4096+100)
 	from := []string{"Stream-Forked-From", "/v1/stream/" + s, "Stream-Fork-Offset", "00000000000000000200"}
