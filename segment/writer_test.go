@@ -85,12 +85,12 @@ func TestWriteTrace(t *testing.T) {
 		"allocate s.seg 2097152",
 		"write s.seg 4096+524288", // payload
 		"write s.seg 528384+524288",
-		"write s.seg 1052672+103",  // its end, and the length of one message
-		"write s.seg 1052775+6",    // rows
-		"write s.seg 1052781+144",  // checksum table
-		"write s.seg 1052925+9",    // footer
-		"write s.seg 1052934+96",   // trailer
-		"write s.seg 0+4096",       // header
+		"write s.seg 1052672+103", // its end, and the length of one message
+		"write s.seg 1052775+6",   // rows
+		"write s.seg 1052781+144", // checksum table
+		"write s.seg 1052925+9",   // footer
+		"write s.seg 1052934+96",  // trailer
+		"write s.seg 0+4096",      // header
 		"truncate s.seg 1053030",
 		"datasync s.seg",
 	}
