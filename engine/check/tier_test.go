@@ -20,13 +20,16 @@ import (
 func tieredSite(t *testing.T, n int) (*site, *tiertest.Memory) {
 	t.Helper()
 	store := tiertest.NewMemory()
-	s := &site{TB: t, fs: vfstest.New(), shards: 1, want: map[string]string{}, tier: store, budget: 64 << 10}
+	s := &site{TB: t, fs: vfstest.New(), shards: 1, want: map[string]string{}, tier: store, budget: 256 << 10}
 	e := s.open(0)
 	for i := range 12 {
 		s.do(e, "", create(fmt.Sprint("s", i)), core.Created)
 	}
-	for i := range 120 {
+	for i := range 180 {
 		s.append(e, fmt.Sprint("s", i%12), fmt.Sprintf("<%d %s>", i, strings.Repeat(string(rune('a'+i%26)), 1500)))
+		if i%10 == 9 {
+			<-time.After(3 * time.Second) // the uploads keep up, and nothing is refused
+		}
 	}
 	s.snapshot(e)
 	<-time.After(30 * time.Second) // uploads and evictions

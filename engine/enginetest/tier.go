@@ -26,7 +26,7 @@ func (w *World) tier(o *engine.Options) {
 		return func(op, key string) error {
 			w.mu.Lock()
 			defer w.mu.Unlock()
-			if w.dice.IntN(60) == 0 && w.e != nil && op != "get" {
+			if w.faulty && w.dice.IntN(60) == 0 && op != "get" {
 				return fmt.Errorf("%s %s %s: a fault of the test", what, op, key)
 			}
 			return nil

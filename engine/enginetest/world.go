@@ -60,6 +60,7 @@ type World struct {
 	up  *tiertest.Memory // the object store; nil without one
 
 	restored bool // from the object store alone
+	faulty   bool // the object store fails now and then; guarded by mu
 	e        *engine.Engine
 	rng      *rand.Rand // the driver's
 	n        int        // messages made so far
@@ -131,6 +132,9 @@ func (w *World) open() error {
 		return fmt.Errorf("open: %w", err)
 	}
 	w.e = e
+	w.mu.Lock()
+	w.faulty = true // from now on: a first start needs the store
+	w.mu.Unlock()
 	// With its bucket there, a create is decided in the order of submission, which the
 	// twin relies on.
 	op := &engine.Op{Event: core.Event{Op: core.OpCreate, Bucket: "b", TTL: -1}}

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"strconv"
+	"sync"
 	"time"
 )
 
@@ -132,6 +133,9 @@ type downloader struct {
 	flipAt            int64
 
 	sent int64
+
+	mu   sync.Mutex
+	dead bool // the connection is reset; guarded by mu, since the proxy flushes by a timer too
 }
 
 // WriteHeader implements http.ResponseWriter.
@@ -164,6 +168,9 @@ func (d *downloader) Write(p []byte) (int, error) {
 	}
 	if d.cut {
 		d.Flush()
+		d.mu.Lock()
+		d.dead = true
+		d.mu.Unlock()
 		reset(d.ResponseWriter)
 		panic(http.ErrAbortHandler)
 	}
@@ -171,7 +178,13 @@ func (d *downloader) Write(p []byte) (int, error) {
 }
 
 // Flush implements http.Flusher.
-func (d *downloader) Flush() { _ = http.NewResponseController(d.ResponseWriter).Flush() }
+func (d *downloader) Flush() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !d.dead {
+		_ = http.NewResponseController(d.ResponseWriter).Flush()
+	}
+}
 
 // nowhere takes an answer that nobody gets.
 type nowhere struct{ header http.Header }
