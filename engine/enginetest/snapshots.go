@@ -277,11 +277,13 @@ func (w *World) checkStores() error {
 			return fmt.Errorf("bucket %s counts %d streams instead of %d", name, info.Streams, live[name])
 		}
 	}
+	w.mu.Lock() // moments are still being looked at
 	for _, st := range w.buckets {
 		if v, s := w.view(st), st.last(); v != nil && s.inc != nil {
 			s.inc.id = v.ID
 		}
 	}
+	w.mu.Unlock()
 	if w.up != nil {
 		return nil // some are only in the object store
 	}
