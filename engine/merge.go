@@ -136,7 +136,7 @@ func (k *keeper) untouchable(group []run) bool {
 }
 
 // fits reports whether what a merge makes has room on the local disk, where it is until
-// it is in the object store.
+// it is in the object store: half of the budget is for that, of all shards together.
 func (k *keeper) fits(group []run) bool {
 	budget := k.s.e.opts.LocalDiskBudget
 	if budget == 0 {
@@ -148,7 +148,7 @@ func (k *keeper) fits(group []run) bool {
 			n += m.Size
 		}
 	}
-	return n <= budget
+	return n <= budget/2/int64(len(k.s.e.shards))
 }
 
 // unmergeable reports that a segment is damaged, on its way to the object store, or
