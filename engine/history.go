@@ -60,30 +60,8 @@ func BeginRepair(fsys vfs.FS, dir string, newHistory bool) error {
 		}
 		id.History++
 	}
-	tmp := filepath.Join(dir, identityRepairTemp)
-	if err := fsys.Remove(tmp); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	f, err := fsys.Create(tmp)
-	if err != nil {
-		return err
-	}
-	_, err = f.WriteAt(id.encode(), 0)
-	if err == nil {
-		err = f.Datasync()
-	}
-	if err = errors.Join(err, f.Close()); err != nil {
-		return err
-	}
-	if err := fsys.Rename(tmp, filepath.Join(dir, identityRepair)); err != nil {
-		return err
-	}
-	return fsys.SyncDir(dir)
+	return replaceFile(fsys, dir, identityRepair, identityRepairTemp, id.encode())
 }
-
-// UsesTier returns the object store that the data directory has had for its own, as it
-// was named then; "" if none.
-func UsesTier(fsys vfs.FS, dir string) (string, error) { return readTierFile(fsys, dir) }
 
 // TellMirror gives the mirror in the object store the history number that BeginRepair
 // has prepared, by compare-and-set as a restore does: a start of the repaired directory

@@ -139,7 +139,7 @@ func (k *keeper) untouchable(group []run) bool {
 // it is in the object store: half of the budget is for that, of all shards together.
 func (k *keeper) fits(group []run) bool {
 	budget := k.s.e.opts.LocalDiskBudget
-	if budget == 0 {
+	if k.s.e.tier == nil || budget == 0 {
 		return true
 	}
 	n := int64(0)

@@ -124,7 +124,7 @@ func (o Options) withDefaults() Options {
 		o.LocalDiskBudget = 0
 	}
 	set(&o.evictAbove, o.LocalDiskBudget/4*3)
-	if o.LocalDiskBudget > 0 { // what a merge makes is local at first
+	if o.Tier != nil && o.LocalDiskBudget > 0 { // what a merge makes is local at first
 		o.SegmentMaxBytes = min(o.SegmentMaxBytes, max(o.LocalDiskBudget/8, o.MemtableBytes, minSegmentBytes))
 	}
 	for p, v := range map[*time.Duration]time.Duration{

@@ -58,11 +58,14 @@ var ErrMissing = errors.New("objects are missing")
 // the mirror in o.Tier names; payload stays in the store until it is read. It takes the
 // prefix over: the node whose it was is fenced from then on. The directory begins a new
 // history (api §4a). Errors before that leave store and directory as they were, but for
-// files that the next try removes; ErrMissing, ErrForeign, tiering.ErrNotFound when
+// files that the next try removes; ErrNeedsTier, ErrMissing, ErrForeign, tiering.ErrNotFound when
 // there is no mirror, mirror.ErrTaken when another restore was faster.
 func Restore(ctx context.Context, dir string, o Options, ro RestoreOptions) (RestoreReport, error) {
 	if err := o.Validate(); err != nil {
 		return RestoreReport{}, err
+	}
+	if o.Tier == nil {
+		return RestoreReport{}, fmt.Errorf("restore: %w", ErrNeedsTier)
 	}
 	o = o.withDefaults()
 	r := &restore{ctx: ctx, dir: dir, o: &o, ro: ro, store: o.Tier}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync/atomic"
 	"time"
 
 	"github.com/snakream/snakream/engine/blob"
@@ -45,10 +44,10 @@ type tier struct {
 	blobNext  bool               // the last put was of a segment, if there was one
 	uploading map[pending]bool
 	deleting  map[string]bool
-	dead      map[string]bool // the keys of state.Dead, which is ordered by time
-	deleted   map[string]bool // dead objects that are gone: the mirror may forget them
-	strays    map[string]bool // objects of ours that neither mirror nor manifests name
-	released  map[objectKey][]base.LSN
+	dead      map[string]bool       // the keys of state.Dead, which is ordered by time
+	deleted   map[string]bool       // dead objects that are gone: the mirror may forget them
+	strays    map[string]bool       // objects of ours that neither mirror nor manifests name
+	released  map[uint64][]base.LSN // of the objects of snapshots that are gone: what the mirror has to cover first
 	backoff   tiering.Backoff
 	notBefore time.Time // while the store fails
 	proposed  time.Time // when the mirror was last compared with what it should say
@@ -56,8 +55,7 @@ type tier struct {
 	swept     bool
 	checked   time.Time
 
-	fenced atomic.Bool
-	stats  tierStats
+	stats tierStats
 }
 
 // pending is something to be put: a segment of a shard, or a blob.
@@ -65,11 +63,6 @@ type pending struct {
 	shard  int
 	seg    base.SegmentID
 	digest blob.Digest
-}
-
-type objectKey struct {
-	digest blob.Digest
-	number uint64
 }
 
 const (
@@ -138,7 +131,7 @@ func (e *Engine) makeTier() {
 		e: e, store: e.opts.Tier, kick: make(chan struct{}, 1), results: make(chan func(), tierParallel+tierDeletes),
 		limiter: tiering.NewLimiter(e.opts.TierBandwidth),
 		numbers: map[pending]uint64{}, uploading: map[pending]bool{}, deleting: map[string]bool{},
-		dead: map[string]bool{}, deleted: map[string]bool{}, strays: map[string]bool{}, released: map[objectKey][]base.LSN{},
+		dead: map[string]bool{}, deleted: map[string]bool{}, strays: map[string]bool{}, released: map[uint64][]base.LSN{},
 		backoff: tiering.Backoff{Min: 250 * time.Millisecond, Max: 30 * time.Second},
 	}
 	t.ctx, t.cancel = context.WithCancel(context.Background())
@@ -153,7 +146,7 @@ func (t *tier) open() error {
 	for _, s := range e.shards {
 		t.shards = append(t.shards, newTierShard(s, now))
 	}
-	known, err := readTierFile(e.opts.FS, e.dir)
+	known, err := UsesTier(e.opts.FS, e.dir)
 	if err == nil {
 		err = t.firstClaim(known)
 	}
@@ -271,7 +264,7 @@ func (t *tier) run() {
 
 // round does whatever is due and returns when to look again.
 func (t *tier) round() time.Duration {
-	if t.fenced.Load() || t.e.Err() != nil || t.ctx.Err() != nil {
+	if t.e.fenced.Load() || t.e.Err() != nil || t.ctx.Err() != nil {
 		return tierTick
 	}
 	if !t.refresh() {
@@ -328,12 +321,15 @@ func (t *tier) succeeded() {
 // fence ends what this node may do: another has its prefix. Writes are refused for a
 // moment, so that clients hear why, and then the engine fails.
 func (t *tier) fence(err error) {
-	if t.fenced.Swap(true) {
+	if t.e.fenced.Swap(true) {
 		return
 	}
-	t.e.fenced.Store(true)
 	t.e.opts.Logger.Error("another node has taken over the object store's prefix: nothing more is written", "store", t.store.String(), "err", err)
-	time.AfterFunc(fencedGrace, func() { t.e.fail(fmt.Errorf("%w: %w", ErrFenced, err)) })
+	time.AfterFunc(fencedGrace, func() {
+		if t.ctx.Err() == nil { // else it has been closed meanwhile
+			t.e.fail(fmt.Errorf("%w: %w", ErrFenced, err))
+		}
+	})
 }
 
 // stop ends the tier. What is under way is given up: a put that succeeds nevertheless

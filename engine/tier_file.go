@@ -23,8 +23,10 @@ const (
 	maxTierBytes = 4 << 10
 )
 
-// readTierFile returns which store was this directory's; "" if none was.
-func readTierFile(fsys vfs.FS, dir string) (string, error) {
+// UsesTier returns the object store that the data directory dir has had for its own, as
+// it was named then; "" if none. The error is a *base.CorruptionError or one of the file
+// system. It may be called while the directory is open.
+func UsesTier(fsys vfs.FS, dir string) (string, error) {
 	path := filepath.Join(dir, tierFile)
 	f, err := fsys.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -53,7 +55,13 @@ func writeTierFile(fsys vfs.FS, dir, known, where string) error {
 	if known == where {
 		return nil
 	}
-	tmp := filepath.Join(dir, tierFileNew)
+	return replaceFile(fsys, dir, tierFile, tierFileNew, []byte(tierMagic+where+"\n"))
+}
+
+// replaceFile gives the file name in dir the contents b, atomically and durably. tmp is
+// the name that it is written under.
+func replaceFile(fsys vfs.FS, dir, name, tmp string, b []byte) error {
+	tmp = filepath.Join(dir, tmp)
 	if err := fsys.Remove(tmp); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
@@ -61,14 +69,14 @@ func writeTierFile(fsys vfs.FS, dir, known, where string) error {
 	if err != nil {
 		return err
 	}
-	_, err = f.WriteAt([]byte(tierMagic+where+"\n"), 0)
+	_, err = f.WriteAt(b, 0)
 	if err == nil {
 		err = f.Datasync()
 	}
 	if err = errors.Join(err, f.Close()); err != nil {
 		return err
 	}
-	if err := fsys.Rename(tmp, filepath.Join(dir, tierFile)); err != nil {
+	if err := fsys.Rename(tmp, filepath.Join(dir, name)); err != nil {
 		return err
 	}
 	return fsys.SyncDir(dir)

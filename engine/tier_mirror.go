@@ -307,11 +307,10 @@ func (t *tier) nextDead(all []choice) []mirror.Dead {
 // look for any more: the mirror covers the records that said so.
 func (t *tier) releasedBlobs(all []choice) (out []blob.Object) {
 	for _, o := range t.e.blobs.Orphaned() {
-		k := objectKey{o.Digest, o.Number}
-		since, ok := t.released[k]
+		since, ok := t.released[o.Number]
 		if !ok {
 			since = t.e.published()
-			t.released[k] = since
+			t.released[o.Number] = since
 		}
 		covered := true
 		for i, lsn := range since {
@@ -401,7 +400,7 @@ func (t *tier) forgetBlobs() {
 	for _, o := range t.e.blobs.Orphaned() {
 		if t.dead[tiering.BlobKey(o.Digest, o.Number)] {
 			gone = append(gone, o)
-			delete(t.released, objectKey{o.Digest, o.Number})
+			delete(t.released, o.Number)
 		}
 	}
 	if len(gone) == 0 {

@@ -4,13 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/snakream/snakream/engine"
 	"github.com/snakream/snakream/engine/mirror"
+	"github.com/snakream/snakream/internal/vfs"
 	"github.com/snakream/snakream/tiering"
 	"github.com/snakream/snakream/tiering/dir"
 	"github.com/snakream/snakream/tiering/s3"
@@ -70,8 +69,8 @@ func (c *config) openTier(ctx context.Context) (tiering.Store, error) {
 
 // usedBefore reports whether a data directory says that its objects are in this store.
 func usedBefore(dataDir string, store tiering.Store) bool {
-	text, err := os.ReadFile(filepath.Join(dataDir, "TIER"))
-	return err == nil && strings.HasSuffix(string(text), "\n"+store.String()+"\n")
+	where, err := engine.UsesTier(vfs.OS, dataDir)
+	return err == nil && where == store.String()
 }
 
 // tierExitCode tells what kind of failure an error of the tier is. What somebody has to
