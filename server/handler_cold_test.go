@@ -96,10 +96,16 @@ func (b *brittle) stall() (release func()) {
 type tiered struct {
 	*node
 	store  *brittle
+	flush  time.Duration // after which data goes to files, and on to the store
 	change func(*engine.Options)
 }
 
 const diskBudget = 1 << 30 // what may stay on the local disk
+
+const (
+	byBytes = time.Hour              // so that a segment has several messages of fill, on any machine
+	byTime  = 100 * time.Millisecond // so that everything is in the store soon
+)
 
 func newTiered(t *testing.T) *tiered {
 	return newTieredWith(t, func(*engine.Options) {})
@@ -107,14 +113,14 @@ func newTiered(t *testing.T) *tiered {
 
 func newTieredWith(t *testing.T, change func(*engine.Options)) *tiered {
 	t.Helper()
-	n := &tiered{store: &brittle{Memory: tiertest.NewMemory(), left: -1}, change: change}
+	n := &tiered{store: &brittle{Memory: tiertest.NewMemory(), left: -1}, flush: byBytes, change: change}
 	n.node = newNode(t, n.options)
 	return n
 }
 
 // options are those of the node.
 func (n *tiered) options(_ *Config, o *engine.Options) {
-	o.Tier, o.TierFlushInterval, o.LocalDiskBudget = n.store, 100*time.Millisecond, diskBudget
+	o.Tier, o.TierFlushInterval, o.LocalDiskBudget = n.store, n.flush, diskBudget
 	o.MemtableBytes, o.ColdCacheBytes = 256<<10, 1<<20
 	n.change(o)
 }
@@ -193,9 +199,12 @@ func (n *tiered) place(s string) place {
 // is in the object store alone, and nothing of it in a cache. The store refuses every get.
 func (n *tiered) chill(streams ...string) {
 	n.t.Helper()
+	n.stop()
+	n.flush = byTime
+	n.node = openNode(n.t, n.dir, n.options)
 	n.until("everything is in the store", func() bool {
 		warm := tiered{node: n.node}
-		cold := tiered{store: &brittle{Memory: n.store.Clone(), left: -1}, change: n.change}
+		cold := tiered{store: &brittle{Memory: n.store.Clone(), left: -1}, flush: byTime, change: n.change}
 		var o engine.Options
 		cold.options(nil, &o)
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -335,7 +344,7 @@ func TestColdReadIsCut(t *testing.T) {
 func TestColdDamage(t *testing.T) {
 	for what, spoil := range map[string]func(*brittle, string){
 		"missing": func(b *brittle, key string) { b.Remove(key) },
-		"short":   func(b *brittle, key string) { b.Truncate(key, 5000) },
+		"short":   func(b *brittle, key string) { b.Truncate(key, int64(len(b.Bytes(key)))/2) },
 		"other bytes": func(b *brittle, key string) {
 			for at := int64(4096); at < int64(len(b.Bytes(key)))*9/10; at += 60_000 {
 				b.Corrupt(key, at)
@@ -460,7 +469,9 @@ func TestAdminTier(t *testing.T) {
 func TestFenced(t *testing.T) {
 	t.Parallel()
 	ended := make(chan error, 1)
-	n := newTieredWith(t, func(o *engine.Options) { o.Fatal = func(err error) { ended <- err } })
+	n := newTieredWith(t, func(o *engine.Options) {
+		o.TierFlushInterval, o.Fatal = byTime, func(err error) { ended <- err }
+	})
 	n.fails = true
 	s := n.create(text)
 	n.append(s, text, "mine")
