@@ -140,6 +140,7 @@ func (k *keeper) index(r *segmentRef) {
 // name, or returns 0 if there are none.
 func (k *keeper) writeGeneration(entries []*memtable.Entry, kind uint8, hint int64) (id base.SegmentID, err error) {
 	var w *segment.Writer
+	var parts [][]byte
 	for _, en := range entries {
 		if en.Kind() != kind || k.forgettable(en) {
 			continue
@@ -153,7 +154,7 @@ func (k *keeper) writeGeneration(entries []*memtable.Entry, kind uint8, hint int
 		// What says so may be a record that is in no segment yet. With a tier the bytes stay,
 		// until a merge: each flush would have to wait for the next one before the mirror names it.
 		unneeded := k.s.e.tier == nil && k.floor(en.ID()) >= end
-		if err := writeEntry(w, en, en.Dead() || unneeded); err != nil {
+		if parts, err = writeEntry(w, en, en.Dead() || unneeded, parts[:0]); err != nil {
 			w.Abort()
 			return 0, err
 		}
@@ -178,33 +179,35 @@ func (k *keeper) forgettable(en *memtable.Entry) bool {
 	return true
 }
 
-// writeEntry writes one stream: its bytes, unless nobody needs them, and its rows.
-func writeEntry(w *segment.Writer, en *memtable.Entry, noBytes bool) error {
+// writeEntry writes one stream: its bytes, unless nobody needs them, and its rows. It
+// uses the memory of parts and returns it.
+func writeEntry(w *segment.Writer, en *memtable.Entry, noBytes bool, parts [][]byte) ([][]byte, error) {
 	r := en.Run()
 	end, n := en.End()
 	if r == nil || noBytes {
 		if err := w.Begin(en.ID(), 0, 0); err != nil {
-			return err
+			return parts, err
 		}
 	} else {
 		if err := w.Begin(en.ID(), r.Start(), r.First()); err != nil {
-			return err
+			return parts, err
 		}
-		for _, b := range r.Slices(nil, r.Start(), end) {
+		parts = r.Slices(parts, r.Start(), end)
+		for _, b := range parts {
 			if err := w.Payload(b); err != nil {
-				return err
+				return parts, err
 			}
 		}
 		if err := r.Ends(n, w.Boundary); err != nil {
-			return err
+			return parts, err
 		}
 	}
-	for _, row := range en.Rows() {
-		if err := w.Row(segment.Row{Key: row.Key, LSN: row.LSN, Value: row.Value, Removed: row.Removed}); err != nil {
-			return err
+	for row := range en.Rows() {
+		if err := w.Row(segment.Row(row)); err != nil {
+			return parts, err
 		}
 	}
-	return nil
+	return parts, nil
 }
 
 // errQuit ends a merge that the keeper's end interrupts.

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"iter"
@@ -325,15 +326,17 @@ func (k *keeper) merger() {
 // merge is one merge under way.
 type merge struct {
 	mergeResult
-	k   *keeper
-	w   *segment.Writer
-	buf []byte
+	k    *keeper
+	w    *segment.Writer
+	rows []segment.Row // of the stream at hand
+	buf  []byte        // what they refer to
 }
 
 // part is what one input holds of a stream.
 type part struct {
-	ref *segmentRef
-	st  segment.Stream
+	ref  *segmentRef
+	scan *segment.Scan
+	st   segment.Stream
 }
 
 func (m *merge) carryOut() error {
@@ -352,8 +355,7 @@ func (m *merge) carryOut() error {
 // by ascending offset.
 func (m *merge) eachStream(f func(base.StreamID, []part) error) error {
 	type head struct {
-		ref  *segmentRef
-		st   segment.Stream
+		part
 		next func() (segment.Stream, bool)
 	}
 	var heads []*head
@@ -361,7 +363,7 @@ func (m *merge) eachStream(f func(base.StreamID, []part) error) error {
 		next, stop := iter.Pull(ref.seg.Streams())
 		defer stop()
 		if st, ok := next(); ok {
-			heads = append(heads, &head{ref, st, next})
+			heads = append(heads, &head{part{ref, ref.seg.Scan(), st}, next})
 		}
 	}
 	var parts []part
@@ -378,7 +380,7 @@ func (m *merge) eachStream(f func(base.StreamID, []part) error) error {
 		for _, h := range heads {
 			ok := true
 			if h.st.Extent.Stream == id {
-				parts = append(parts, part{h.ref, h.st})
+				parts = append(parts, h.part)
 				h.st, ok = h.next()
 			}
 			if ok {
@@ -386,7 +388,7 @@ func (m *merge) eachStream(f func(base.StreamID, []part) error) error {
 			}
 		}
 		heads = rest
-		sort.SliceStable(parts, func(i, j int) bool { return parts[i].st.Extent.Start < parts[j].st.Extent.Start })
+		slices.SortStableFunc(parts, func(a, b part) int { return cmp.Compare(a.st.Extent.Start, b.st.Extent.Start) })
 		if err := f(id, parts); err != nil {
 			return err
 		}
@@ -438,25 +440,26 @@ func (m *merge) elsewhere(id base.StreamID) bool {
 // newestRows returns of each key the newest row, by ascending keys. Below a
 // tombstone nothing counts.
 func (m *merge) newestRows(parts []part) ([]segment.Row, error) {
-	newest := map[string]segment.Row{}
+	m.rows, m.buf = m.rows[:0], m.buf[:0]
+	keep := func(p []byte) []byte {
+		m.buf = append(m.buf, p...)
+		return m.buf[len(m.buf)-len(p):]
+	}
 	for _, p := range parts {
-		for r, err := range p.ref.seg.Rows(p.st) {
+		for r, err := range p.scan.Rows(p.st) {
 			if err != nil {
 				m.blame(p.ref, err)
 				return nil, err
 			}
-			if old, ok := newest[string(r.Key)]; !ok || r.LSN > old.LSN {
-				r.Key, r.Value = bytes.Clone(r.Key), bytes.Clone(r.Value)
-				newest[string(r.Key)] = r
-			}
+			r.Key, r.Value = keep(r.Key), keep(r.Value)
+			m.rows = append(m.rows, r)
 		}
 	}
-	rows := make([]segment.Row, 0, len(newest))
-	for _, r := range newest {
-		rows = append(rows, r)
-	}
-	slices.SortFunc(rows, func(a, b segment.Row) int { return bytes.Compare(a.Key, b.Key) })
-	return rows, nil
+	slices.SortStableFunc(m.rows, func(a, b segment.Row) int {
+		return cmp.Or(bytes.Compare(a.Key, b.Key), cmp.Compare(b.LSN, a.LSN))
+	})
+	m.rows = slices.CompactFunc(m.rows, func(a, b segment.Row) bool { return bytes.Equal(a.Key, b.Key) })
+	return m.rows, nil
 }
 
 // room opens the next output when there is none or the present one is full.
@@ -485,7 +488,7 @@ func (m *merge) room() error {
 // bytes copies a stream's bytes and message ends from all parts that have some.
 func (m *merge) bytes(id base.StreamID, parts []part, floor base.Offset) error {
 	m.floored = m.floored || floor > 0
-	parts = slices.DeleteFunc(slices.Clone(parts), func(p part) bool {
+	parts = slices.DeleteFunc(parts, func(p part) bool {
 		x := p.st.Extent
 		return x.End == x.Start || x.End <= floor
 	})
@@ -543,15 +546,18 @@ func (m *merge) part(p part, from base.Offset) error {
 			return errQuit
 		}
 		n := min(int(x.End-off), maxStep)
-		var err error
-		if m.buf, err = p.ref.seg.AppendPayload(m.k.ctx, m.buf[:0], x.Pos+int64(off-x.Start), n); err != nil {
+		b, err := p.scan.Payload(m.k.ctx, x.Pos+int64(off-x.Start), n)
+		if err != nil {
 			m.blame(p.ref, err)
 			return err
 		}
-		if err := m.w.Payload(m.buf); err != nil {
+		if err := m.w.Payload(b); err != nil {
 			return err
 		}
 		off += base.Offset(n)
+	}
+	if x.Records == 1 { // it ends with the run, and needs no look
+		return m.w.Boundary(x.End)
 	}
 	b, err := p.ref.seg.Boundaries(m.k.ctx, p.st)
 	if err != nil {

@@ -71,12 +71,12 @@ func (t *Tree) checkRoom(e base.Extent) {
 // there was one. An extent of another segment at that place, which has replaced it,
 // stays.
 func (t *Tree) Remove(e base.Extent) bool {
-	old, ok := t.t.Get(e)
-	if !ok || old.Segment != e.Segment {
+	old, ok := t.t.Delete(e) // mostly it is the one: a search less than to look first
+	if ok && old.Segment != e.Segment {
+		t.t.ReplaceOrInsert(old)
 		return false
 	}
-	t.t.Delete(e)
-	return true
+	return ok
 }
 
 // Find returns the extent that holds the byte at off of the stream.

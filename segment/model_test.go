@@ -230,7 +230,10 @@ func compare(s *Segment, contents []content) error {
 		}
 		i++
 	}
-	return compareAllRows(s, contents)
+	if err := compareAllRows(s, contents); err != nil {
+		return err
+	}
+	return compareScan(s.Scan(), slices.Collect(s.Streams()), contents)
 }
 
 func compareStream(s *Segment, st Stream, c content) error {

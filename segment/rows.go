@@ -28,6 +28,8 @@ type Row struct {
 const (
 	rowSet     = 1
 	rowRemoved = 2
+
+	maxRowHead = 1 + 3*maxUvarint // what a row takes besides key and value
 )
 
 func appendRow(dst []byte, r Row) []byte {
@@ -69,14 +71,22 @@ type StreamRow struct {
 // a CorruptionError if the rows are damaged.
 func (s *Segment) Rows(st Stream) iter.Seq2[Row, error] {
 	return func(yield func(Row, error) bool) {
-		if st.Extent.Segment != s.lay.id || !within(st.rows.pos, st.rows.n, s.lay.rows) {
-			yield(Row{}, fmt.Errorf("segment %s: rows of a stream that is not of this segment: %w", s.content.name, ErrRange))
+		if err := s.checkRows(st); err != nil {
+			yield(Row{}, err)
 			return
 		}
 		end := st.rows.pos + st.rows.n
 		r := rowReader{s: s, next: st.rows.pos, end: end}
 		r.each(end, yield)
 	}
+}
+
+// checkRows returns ErrRange unless st is of this segment.
+func (s *Segment) checkRows(st Stream) error {
+	if st.Extent.Segment != s.lay.id || !within(st.rows.pos, st.rows.n, s.lay.rows) {
+		return fmt.Errorf("segment %s: rows of a stream that is not of this segment: %w", s.content.name, ErrRange)
+	}
+	return nil
 }
 
 // AllRows yields the rows of all streams, by ascending ids and keys, verified, with
@@ -110,6 +120,12 @@ func (r *rowReader) each(end int64, yield func(Row, error) bool) bool {
 		pos := r.next - int64(len(r.buf))
 		if pos == end {
 			return true
+		}
+		if len(r.buf) == 0 && r.next < r.end {
+			if err := r.fill(); err != nil {
+				yield(Row{}, err)
+				return false
+			}
 		}
 		row, n, err := decodeRow(r.buf[:min(int64(len(r.buf)), end-pos)])
 		switch {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/snakream/snakream/internal/base"
 	"github.com/snakream/snakream/internal/bin"
@@ -63,6 +64,15 @@ func Create(fs vfs.FS, path string, id base.SegmentID, sizeHint int64, kind uint
 // Pace has the writer sync as it goes, each half megabyte: Finish would make the disk busy with
 // all of a large segment at once, while others wait for their own syncs.
 func (w *Writer) Pace() { w.out.paced = true }
+
+// spacious returns b with room for n more bytes. It doubles: append makes a large slice
+// a quarter larger, and so several times as much garbage as it grows to.
+func spacious(b []byte, n int) []byte {
+	if cap(b)-len(b) >= n {
+		return b
+	}
+	return slices.Grow(b, max(n, cap(b), 4<<10))
+}
 
 // fail makes err the writer's final error.
 func (w *Writer) fail(err error) error {
@@ -135,7 +145,7 @@ func (w *Writer) Boundary(end base.Offset) error {
 			c.restarts = bin.AppendU64(c.restarts, c.last-c.pending)
 			c.restarts = bin.AppendU64(c.restarts, uint64(len(w.bounds)-c.boundsPos))
 		}
-		w.bounds = bin.AppendUvarint(w.bounds, c.pending)
+		w.bounds = bin.AppendUvarint(spacious(w.bounds, maxUvarint), c.pending)
 	}
 	c.row.records++
 	c.pending, c.last = rel-c.last, rel
@@ -155,7 +165,7 @@ func (w *Writer) Row(r Row) error {
 	case c.keyed && bytes.Compare(r.Key, c.key) <= 0:
 		return w.disorder("row %q after %q", r.Key, c.key)
 	}
-	w.rows = appendRow(w.rows, r)
+	w.rows = appendRow(spacious(w.rows, maxRowHead+len(r.Key)+len(r.Value)), r)
 	c.key, c.keyed = append(c.key[:0], r.Key...), true
 	return nil
 }
@@ -174,9 +184,9 @@ func (w *Writer) endStream() error {
 	case uint64(r.start) > math.MaxUint64-uint64(r.payload) || r.firstRecord > math.MaxUint64-r.records:
 		return w.disorder("offset or ordinal overflows")
 	}
-	w.bounds = append(w.bounds, c.restarts...)
+	w.bounds = append(spacious(w.bounds, len(c.restarts)), c.restarts...)
 	r.bounds, r.rows = int64(len(w.bounds)-c.boundsPos), int64(len(w.rows)-c.rowPos)
-	w.footer = appendFooterRow(w.footer, *r)
+	w.footer = appendFooterRow(spacious(w.footer, maxFooterRow), *r)
 	w.lay.streams++
 	w.open = false
 	c.restarts = c.restarts[:0]

@@ -7,6 +7,7 @@
 package memtable
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"sort"
@@ -21,16 +22,19 @@ const (
 	stripes    = 64
 	firstChunk = 256      // bytes of a stream's first chunk, at least
 	maxChunk   = 64 << 10 // bytes of a chunk, unless a larger body was adopted
-	entryBytes = 256      // estimate of what an entry takes besides its payload and rows
-	fewRows    = 8        // rows up to which looking at each is the fastest way
+	blockLen   = 128      // entries that are allocated together
+	entryBytes = 288      // estimate of what an entry takes, with its places in a map and in Entries
 )
 
 // Table is one generation. Entry and the writing methods of an Entry belong to
 // one goroutine; Find and the reading methods are for all.
 type Table struct {
 	pool    *Pool
-	slab    []byte // rest of the slab that chunks are cut from
+	slab    []byte // rest of the slab that chunks and rows are cut from
 	slabs   [][]byte
+	entries []Entry // rest of the last of blocks
+	blocks  [][]Entry
+	count   int // of entries
 	bytes   int64
 	stripes [stripes]stripe
 }
@@ -40,8 +44,12 @@ type stripe struct {
 	m  map[base.StreamID]*Entry
 }
 
-// New returns an empty table whose chunks come from pool.
-func New(pool *Pool) *Table { return &Table{pool: pool} }
+// New returns an empty table whose memory comes from pool.
+func New(pool *Pool) *Table {
+	t := &Table{pool: pool}
+	pool.maps(&t.stripes)
+	return t
+}
 
 // Bytes estimates the memory that the table takes. Writer only.
 func (t *Table) Bytes() int64 { return t.bytes }
@@ -52,14 +60,25 @@ func (t *Table) Entry(id base.StreamID, kind uint8) *Entry {
 	if e := s.m[id]; e != nil { // only the writer changes the map
 		return e
 	}
-	e := &Entry{table: t, id: id, kind: kind}
+	e := t.newEntry(id, kind)
 	s.mu.Lock()
-	if s.m == nil {
-		s.m = map[base.StreamID]*Entry{}
-	}
 	s.m[id] = e
 	s.mu.Unlock()
+	return e
+}
+
+// newEntry cuts an entry out of the current block.
+func (t *Table) newEntry(id base.StreamID, kind uint8) *Entry {
+	if len(t.entries) == 0 {
+		t.entries = t.pool.block()
+		t.blocks = append(t.blocks, t.entries)
+	}
+	e := &t.entries[0]
+	t.entries = t.entries[1:]
+	t.count++
 	t.bytes += entryBytes
+	e.table, e.id, e.kind = t, id, kind
+	e.rows = e.inline.row[:0]
 	return e
 }
 
@@ -73,32 +92,42 @@ func (t *Table) Find(id base.StreamID) *Entry {
 
 // Entries returns all entries by ascending id. Only when nobody writes any more.
 func (t *Table) Entries() []*Entry {
-	var all []*Entry
+	type place struct { // to be sorted without a look at the entries
+		id base.StreamID
+		e  *Entry
+	}
+	places := make([]place, 0, t.count)
 	for i := range t.stripes {
-		for _, e := range t.stripes[i].m {
-			all = append(all, e)
+		for id, e := range t.stripes[i].m {
+			places = append(places, place{id, e})
 		}
 	}
-	slices.SortFunc(all, func(a, b *Entry) int {
-		if a.id < b.id {
-			return -1
-		}
-		return 1
-	})
+	slices.SortFunc(places, func(a, b place) int { return cmp.Compare(a.id, b.id) })
+	all := make([]*Entry, len(places))
+	for i := range places {
+		all[i] = places[i].e
+	}
 	return all
 }
 
-// Release gives the table's slabs back to the pool. Nobody may read it any more.
+// Release gives the table's memory back to the pool. Nobody may read it any more, not
+// even an entry or a run.
 func (t *Table) Release() {
-	for _, b := range t.slabs {
-		if invariants.Enabled { // whoever reads on gets nonsense, not what was there
+	if invariants.Enabled { // whoever reads on gets nonsense, not what was there
+		for _, b := range t.slabs {
 			for i := range b {
 				b[i] = 0xdd
 			}
 		}
-		t.pool.put(b)
 	}
-	t.slabs, t.slab = nil, nil
+	for _, b := range t.blocks {
+		clear(b) // what they refer to is not to stay with the pool
+	}
+	for i := range t.stripes {
+		clear(t.stripes[i].m)
+	}
+	t.pool.put(t)
+	t.slabs, t.slab, t.blocks, t.entries = nil, nil, nil, nil
 }
 
 // chunk cuts n bytes out of the current slab.
@@ -112,29 +141,28 @@ func (t *Table) chunk(n int) []byte {
 	return c
 }
 
-// Entry is one stream's part of a generation.
+// Entry is one stream's part of a generation. Where there are many streams, most
+// entries get one write and are flushed: what that takes is in the entry itself.
 type Entry struct {
 	table *Table
 	id    base.StreamID
+	run   atomic.Pointer[Run] // nil: no bytes in this generation
+	end   base.Offset         // writer: end of the bytes
+	used  uint32              // writer: bytes used of the last chunk
+	n     uint32              // writer: messages
 	kind  uint8
 	born  bool // the stream began in this generation
 	dead  bool // the stream has gone: only its tombstone is left to flush
 
-	run  atomic.Pointer[Run] // nil: no bytes in this generation
-	end  base.Offset         // writer: end of the bytes
-	used int                 // writer: bytes used of the last chunk
-	n    int                 // writer: messages
-
-	rows  []Row          // writer, until nobody writes any more
+	rows  []row          // writer, until nobody writes any more
 	byKey map[string]int // index in rows, once there are more than fewRows
-}
 
-// Row is one row of state, the newest of its key in this generation.
-type Row struct {
-	Key     []byte
-	LSN     base.LSN
-	Value   []byte
-	Removed bool
+	inline struct {
+		run    Run // the first, until there is a second chunk or there are more ends
+		chunks [1]piece
+		ends   [4]uint32
+		row    [1]row
+	}
 }
 
 // ID returns the stream.
@@ -152,12 +180,6 @@ func (e *Entry) Began() bool { return e.born }
 // Dead reports that the stream has gone and only its rows count.
 func (e *Entry) Dead() bool { return e.dead }
 
-// Rows returns the rows by ascending key. Only when nobody writes any more.
-func (e *Entry) Rows() []Row {
-	sort.Slice(e.rows, func(i, j int) bool { return string(e.rows[i].Key) < string(e.rows[j].Key) })
-	return e.rows
-}
-
 // Append adds the bytes of a write, whose first byte has the given offset and
 // whose first message the given ordinal. ends are relative to body. With owned,
 // body is kept as it is; otherwise it is copied.
@@ -166,9 +188,9 @@ func (e *Entry) Append(off base.Offset, ordinal uint64, body []byte, ends []uint
 		return
 	}
 	r := e.run.Load()
-	if r == nil {
-		r = &Run{start: off, first: ordinal}
-		e.end = off
+	first := r == nil
+	if first {
+		r = e.firstRun(off, ordinal)
 	}
 	if invariants.Enabled {
 		e.checkAppend(off, ordinal, body, ends, r)
@@ -178,24 +200,36 @@ func (e *Entry) Append(off base.Offset, ordinal uint64, body []byte, ends []uint
 	if owned && len(body) > maxChunk {
 		chunks = append(chunks, piece{start: e.end, buf: body})
 		e.end += base.Offset(len(body))
-		e.used = len(body)
+		e.used = uint32(len(body))
 		e.table.bytes += int64(len(body))
 	} else {
 		chunks = e.copyIn(chunks, body)
 	}
-	all := r.ends
-	if e.n+len(ends) > len(all) {
-		all = make([]uint32, max(2*len(r.ends), e.n+len(ends), 4))
-		copy(all, r.ends[:e.n])
-		e.table.bytes += int64(4 * (len(all) - len(r.ends)))
+	n, all := int(e.n), r.ends
+	if n+len(ends) > len(all) {
+		all = make([]uint32, max(2*len(r.ends), n+len(ends)))
+		copy(all, r.ends[:n])
+		e.table.bytes += int64(4 * len(all))
 	}
-	for _, x := range ends {
-		all[e.n] = before + x
-		e.n++
+	for i, x := range ends {
+		all[n+i] = before + x
 	}
-	if len(chunks) != len(r.chunks) || len(all) != len(r.ends) {
+	e.n += uint32(len(ends))
+	switch {
+	case first: // nobody sees it yet
+		r.chunks, r.ends = chunks, all
+		e.run.Store(r)
+	case len(chunks) != len(r.chunks) || len(all) != len(r.ends):
 		e.run.Store(&Run{start: r.start, first: r.first, chunks: chunks, ends: all})
 	}
+}
+
+// firstRun returns the run that is in the entry, empty.
+func (e *Entry) firstRun(off base.Offset, ordinal uint64) *Run {
+	in := &e.inline
+	e.end = off
+	in.run = Run{start: off, first: ordinal, chunks: in.chunks[:0], ends: in.ends[:]}
+	return &in.run
 }
 
 // checkAppend panics unless the write goes on where the last one ended.
@@ -213,7 +247,7 @@ func (e *Entry) checkAppend(off base.Offset, ordinal uint64, body []byte, ends [
 func (e *Entry) copyIn(chunks []piece, body []byte) []piece {
 	for len(body) > 0 {
 		k := len(chunks) - 1
-		if k < 0 || e.used == len(chunks[k].buf) {
+		if k < 0 || int(e.used) == len(chunks[k].buf) {
 			size := firstChunk
 			if k >= 0 {
 				size = min(2*len(chunks[k].buf), maxChunk)
@@ -226,57 +260,10 @@ func (e *Entry) copyIn(chunks []piece, body []byte) []piece {
 		}
 		c := copy(chunks[k].buf[e.used:], body)
 		body = body[c:]
-		e.used += c
+		e.used += uint32(c)
 		e.end += base.Offset(c)
 	}
 	return chunks
-}
-
-// SetRow sets a row; value and key are copied. A row that is there keeps its
-// memory, so that the row of a busy stream's state allocates nothing.
-func (e *Entry) SetRow(key []byte, lsn base.LSN, value []byte, removed bool) {
-	if r := e.row(key); r != nil {
-		r.LSN, r.Removed = lsn, removed
-		before := cap(r.Value)
-		r.Value = append(r.Value[:0], value...)
-		e.table.bytes += int64(cap(r.Value) - before)
-		return
-	}
-	if e.byKey != nil {
-		e.byKey[string(key)] = len(e.rows)
-	}
-	e.rows = append(e.rows, Row{Key: slices.Clone(key), LSN: lsn, Value: slices.Clone(value), Removed: removed})
-	e.table.bytes += int64(len(key)+len(value)) + 72
-}
-
-// row finds a row: by looking at each while they are few, by a map beyond that.
-func (e *Entry) row(key []byte) *Row {
-	if e.byKey == nil && len(e.rows) > fewRows {
-		e.byKey = make(map[string]int, 2*len(e.rows))
-		for i := range e.rows {
-			e.byKey[string(e.rows[i].Key)] = i
-		}
-	}
-	if e.byKey != nil {
-		if i, ok := e.byKey[string(key)]; ok {
-			return &e.rows[i]
-		}
-		return nil
-	}
-	for i := range e.rows {
-		if string(e.rows[i].Key) == string(key) {
-			return &e.rows[i]
-		}
-	}
-	return nil
-}
-
-// Bury drops every row but a tombstone under key. The bytes stay readable for
-// views that are older than the stream's end, and are not flushed.
-func (e *Entry) Bury(key []byte, lsn base.LSN) {
-	e.dead = true
-	e.byKey = nil
-	e.rows = append(e.rows[:0:0], Row{Key: slices.Clone(key), LSN: lsn, Removed: true})
 }
 
 // Run is the contiguous bytes of a stream in one generation, as they were when it
@@ -298,7 +285,7 @@ func (e *Entry) Run() *Run { return e.run.Load() }
 
 // End returns where the bytes end and how many messages they are. Only when
 // nobody writes any more.
-func (e *Entry) End() (base.Offset, int) { return e.end, e.n }
+func (e *Entry) End() (base.Offset, int) { return e.end, int(e.n) }
 
 // Start returns the offset of the first byte.
 func (r *Run) Start() base.Offset { return r.start }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"unsafe"
 
 	"github.com/snakream/snakream/internal/base"
 )
@@ -206,7 +207,7 @@ func TestRows(t *testing.T) {
 					clear(k)
 				}
 			}
-			rows := e.Rows()
+			rows := slices.Collect(e.Rows())
 			if len(rows) != n {
 				t.Fatalf("%d rows, not %d", len(rows), n)
 			}
@@ -240,7 +241,7 @@ func TestBury(t *testing.T) {
 	key := []byte("s")
 	e.Bury(key, 9)
 	key[0] = 'x'
-	rows := e.Rows()
+	rows := slices.Collect(e.Rows())
 	if len(rows) != 1 || string(rows[0].Key) != "s" || rows[0].LSN != 9 || !rows[0].Removed || len(rows[0].Value) != 0 || !e.Dead() {
 		t.Errorf("left is %+v, dead %t", rows, e.Dead())
 	}
@@ -291,16 +292,86 @@ func TestAppendAllocatesNothing(t *testing.T) {
 	}
 }
 
+// Nor does the first write to a stream, once there has been a generation of that size:
+// where there are many streams, most writes are.
+func TestFirstWritesAllocateNothing(t *testing.T) {
+	const streams, most = 10_000, 50
+	var p Pool
+	body := make([]byte, 256)
+	ends, key, value := one(body), []byte("s"), make([]byte, 30)
+	n := testing.AllocsPerRun(1, func() { // it runs twice, and only the second one counts
+		tab := New(&p)
+		for id := range base.StreamID(streams) {
+			e := tab.Entry(id+1, 0)
+			e.Append(5, 1, body, ends, false)
+			e.SetRow(key, 1, value, false)
+		}
+		tab.Release()
+	})
+	if n > most {
+		t.Errorf("%v allocations for %d streams", n, streams)
+	}
+}
+
+// What entries take is in the estimate, with a slot of a map that is two thirds full
+// and the places that Entries makes.
+func TestEntryEstimate(t *testing.T) {
+	const slot, places = (8 + 8 + 1) * 3 / 2, 16 + 8
+	if n := int(unsafe.Sizeof(Entry{})) + slot + places; n > entryBytes || n < entryBytes-32 {
+		t.Errorf("an entry takes %d bytes, not %d", n, entryBytes)
+	}
+	if n := unsafe.Sizeof(row{}); n > rowBytes {
+		t.Errorf("a row takes %d bytes, more than %d", n, rowBytes)
+	}
+}
+
+// The next table of a pool shows nothing of the one before it, in whose memory it is.
+func TestMemoryIsUsedAgainEmpty(t *testing.T) {
+	var p Pool
+	first := New(&p)
+	for id := range base.StreamID(3 * blockLen) {
+		e := first.Entry(id+1, 1)
+		e.Begin()
+		e.Append(7, 3, []byte("abc"), []uint32{1, 2, 3}, false)
+		for i := range 2 * fewRows {
+			e.SetRow(fmt.Appendf(nil, "key %d", i), 9, []byte("value"), true)
+		}
+		e.Bury([]byte("s"), 9)
+	}
+	block := &first.blocks[2][0]
+	first.Release()
+	tab := New(&p)
+	if tab.Bytes() != 0 || tab.Find(1) != nil || len(tab.Entries()) != 0 {
+		t.Errorf("a new table has %d bytes, %d entries", tab.Bytes(), len(tab.Entries()))
+	}
+	e := tab.Entry(2, 0)
+	if e != block {
+		t.Error("the entry is not in memory that was there")
+	}
+	if end, n := e.End(); e.ID() != 2 || e.Kind() != 0 || e.Began() || e.Dead() || e.Run() != nil || end != 0 || n != 0 {
+		t.Errorf("a new entry is %+v", e)
+	}
+	if rows := slices.Collect(e.Rows()); len(rows) != 0 {
+		t.Errorf("a new entry has the rows %+v", rows)
+	}
+}
+
 // While nobody writes, most of what the pool keeps goes back to the runtime.
 func TestPoolTrim(t *testing.T) {
 	var p Pool
 	for range idleFree + 3 {
-		p.put(make([]byte, slabBytes))
+		p.free = append(p.free, make([]byte, slabBytes))
+	}
+	tab := New(&p)
+	tab.Entry(1, 0)
+	tab.Release()
+	if len(p.blocks) != 1 || len(p.sets) != 1 {
+		t.Fatalf("%d blocks of entries and %d sets of maps came back", len(p.blocks), len(p.sets))
 	}
 	for range 2 {
 		p.Trim()
-		if len(p.free) != idleFree {
-			t.Fatalf("%d slabs are left, not %d", len(p.free), idleFree)
+		if len(p.free) != idleFree || len(p.blocks)+len(p.sets) != 0 {
+			t.Fatalf("left are %d slabs, not %d, and %d blocks, %d sets of maps", len(p.free), idleFree, len(p.blocks), len(p.sets))
 		}
 	}
 }

@@ -167,7 +167,7 @@ func checkAll(t *testing.T, twin map[base.StreamID]*naive, tab *Table) {
 		} else if len(n.bytes) > 0 {
 			t.Fatalf("stream %d has lost its bytes", e.ID())
 		}
-		rows := e.Rows()
+		rows := slices.Collect(e.Rows())
 		for i, key := range slices.Sorted(maps.Keys(n.rows)) {
 			want := n.rows[key]
 			if got := rows[i]; string(got.Key) != key || got.LSN != want.LSN || got.Removed != want.Removed || !bytes.Equal(got.Value, want.Value) {
