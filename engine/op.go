@@ -26,7 +26,12 @@ type Op struct {
 	head    []byte
 	lineage *ancestor // of a fork that is being made
 	own     bool      // the engine's
+	turn    int       // see Turn
 }
+
+// Turn returns on which shard's turn the answer is given. It is called by Done, and false
+// when Done does not run on one.
+func (o *Op) Turn() (shard int, ok bool) { return o.turn, o.turn != offTurn }
 
 // BodySum returns the checksum that Event.BodySum wants.
 func BodySum(body []byte) uint64 { return bin.Sum(body) }
@@ -93,6 +98,7 @@ func (e *Engine) Submit(o *Op) error {
 	if err := e.check(o); err != nil {
 		return err
 	}
+	o.turn = offTurn
 	ev := &o.Event
 	if ev.Op == core.OpCreate {
 		if ev.Name != "" && !ev.Loose && !e.hasBucket(ev.Bucket) {

@@ -195,7 +195,7 @@ func (s *shard) disk() {
 		s.stats.bytes.Add(b.data)
 		s.e.stats.committed(b, begin)
 		if len(b.ops) <= smallBatch {
-			b.answer()
+			b.answer(offTurn)
 		}
 		s.mu.Lock()
 		s.busy, s.done = false, b
@@ -230,9 +230,14 @@ func (s *shard) publish(b *batch) {
 	}
 }
 
-func (b *batch) answer() {
+// offTurn is where answers come from that no turn gives.
+const offTurn = -1
+
+// answer gives the answers that are left, on the turn of the given shard or off any turn.
+func (b *batch) answer(turn int) {
 	for i, o := range b.ops {
 		b.ops[i] = nil
+		o.turn = turn
 		o.Done(o)
 	}
 	b.ops = b.ops[:0]

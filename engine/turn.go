@@ -36,7 +36,7 @@ func (s *shard) turn() {
 		s.retire(d)
 	}
 	if refused != nil {
-		refused.answer()
+		refused.answer(s.n)
 		s.free = append(s.free, refused)
 	}
 	s.note()
@@ -489,7 +489,7 @@ func (st *Stream) newView() (*View, int64) {
 // retire answers what the disk goroutine has not, starts what follows in other
 // shards, and gives up the places of names that are free.
 func (s *shard) retire(b *batch) {
-	b.answer()
+	b.answer(s.n)
 	for _, u := range b.upkeep {
 		u.shard.ask(u.ev)
 	}

@@ -17,6 +17,7 @@ type Config struct {
 	MaxInflightBodyBytes int64 // sum of the large bodies being received; default 256 MiB
 	MaxHeaderBytes       int64 // largest request head; default 32 KiB
 	MaxConnections       int   // default: the limit of open files − 500
+	NoRing               bool  // answers are not sent together by io_uring, even where the kernel has it
 	Pollers              int   // event loops; default: one for each two cores
 	DefaultReadBytes     int64 // page of a read without max_bytes; default: to the tail
 	MaxReadBytes         int64 // max_bytes, and the messages of a bootstrap, are capped by it; default 64 MiB

@@ -118,6 +118,7 @@ type requestState struct {
 	ticket   uint32
 	head     bool // the method is HEAD
 	old      bool // HTTP/1.0
+	gathered bool // the whole answer waits in a Gather
 	last     bool // the connection closes after the answer
 	promised bool // Go or Defer: an answer will come
 	taken    bool // Go: act stays with its function when Serve has returned

@@ -22,6 +22,7 @@ type call struct {
 	op  protocol.Operation
 	eop engine.Op
 
+	gather      *Gather // where the answer goes; nil: to the socket at once
 	stream      *engine.Stream
 	view        *engine.View
 	start, end  base.Offset // of a read
@@ -68,7 +69,7 @@ func (c *call) context() context.Context {
 
 // release gives c back. It is the last thing that is done with it.
 func (c *call) release() {
-	c.x, c.stream, c.view = nil, nil, nil
+	c.x, c.gather, c.stream, c.view = nil, nil, nil, nil
 	c.first, c.next = 0, 0
 	c.res, c.rres, c.meta = protocol.WriteResult{}, protocol.ReadResult{}, protocol.Meta{}
 	c.req = protocol.Request{}
@@ -131,9 +132,12 @@ func (c *call) outlive() {
 // reply sends an answer and ends the call.
 func (c *call) reply(status int, fields, body []byte) {
 	c.metrics.count(c.route, status)
-	if c.isHead {
+	switch {
+	case c.isHead:
 		c.x.ReplyHead(status, fields, int64(len(body)))
-	} else {
+	case c.gather != nil:
+		c.x.ReplyIn(c.gather, status, fields, body)
+	default:
 		c.x.Reply(status, fields, body)
 	}
 	c.release()

@@ -129,6 +129,9 @@ func outcomeOfError(err error) protocol.Outcome {
 // turn or the disk goroutine.
 func settle(op *engine.Op) {
 	c := op.User.(*call)
+	if shard, ok := op.Turn(); ok {
+		c.gather = c.Server.gather[shard]
+	}
 	c.answered()
 	r := &c.res
 	if f := op.Answer.Fixed; r.Outcome == protocol.OffsetTrimmed && f != nil { // a fork's source has the rest

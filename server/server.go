@@ -27,6 +27,7 @@ type Server struct {
 
 	engine atomic.Pointer[engine.Engine] // nil until Start
 	rings  atomic.Pointer[[]func()]      // by shard; nil until Start
+	gather []*Gather                     // by shard; of its turn alone
 	phase  atomic.Int32
 	failed atomic.Pointer[error]
 }
@@ -53,6 +54,7 @@ func New(cfg Config) (*Server, error) {
 		IdleTimeout:     s.cfg.IdleTimeout,
 		MaxInflightBody: s.cfg.MaxInflightBodyBytes,
 		Pollers:         s.cfg.Pollers,
+		NoRing:          s.cfg.NoRing,
 		Logger:          s.cfg.Logger,
 	}, handler{s})
 	if err != nil {
@@ -80,7 +82,12 @@ func (s *Server) ring(shard int) {
 func (s *Server) Start(e *engine.Engine) error {
 	rings := make([]func(), e.Shards())
 	for i := range rings {
-		ring, err := s.transport.NewRinger(func() { e.Turn(i) })
+		g := s.transport.NewGather()
+		s.gather = append(s.gather, g)
+		ring, err := s.transport.NewRinger(func() {
+			e.Turn(i)
+			g.Flush()
+		})
 		if err != nil {
 			return fmt.Errorf("server: event descriptor of shard %d: %w", i, err)
 		}

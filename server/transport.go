@@ -27,6 +27,7 @@ type TransportConfig struct {
 	BodyTimeout     time.Duration // without a byte of a body. Default 10 s
 	StallTimeout    time.Duration // without the peer taking a byte of what waits for it. Default 15 s
 	MaxInflightBody int64         // bytes of bodies being received, unless wholly here or streamed; beyond, 503. Default 256 MiB
+	NoRing          bool          // answers are not sent together by io_uring, even where the kernel has it
 	Pollers         int           // event loops of this process; the first transport decides. Default 1
 	Logger          *slog.Logger  // default slog.Default()
 }

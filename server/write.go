@@ -61,17 +61,24 @@ const (
 
 // answer sends a whole response. x.mu is held.
 func (x *Exchange) answer(status int, fields, body []byte, length int64) {
-	b := getBuffer()
-	b.b = x.appendHead(b.b, status, fields, length)
 	if x.head || bodyless(status) {
 		body = nil
 	}
-	if len(body) <= maxJoin {
-		b.b, body = append(b.b, body...), nil
+	var behind []byte
+	if len(body) > maxJoin {
+		behind, body = body, nil
 	}
-	x.write(b.b, body)
+	b := x.join(status, fields, body, length)
+	x.write(b.b, behind)
 	putBuffer(b)
 	x.conclude()
+}
+
+// join renders a response into one buffer. x.mu is held.
+func (x *Exchange) join(status int, fields, body []byte, length int64) *buffer {
+	b := getBuffer()
+	b.b = append(x.appendHead(b.b, status, fields, length), body...)
+	return b
 }
 
 // appendHead appends the head of a response, and decides whether the connection closes after it. x.mu is held.

@@ -57,6 +57,7 @@ func process(c *config) []setting {
 		{"log-level", "info", "debug, info, warn or error", level(&c.LogLevel)},
 		{"log-format", "text", "text or json", oneOf(&c.LogFormat, "text", "json")},
 		{"pollers", "0", "event loops; 0 = by cores", count(&c.Server.Pollers, 0, 64)},
+		{"io-uring", "true", "send the answers of a batch by one call of io_uring, where the kernel allows it", unless(&c.Server.NoRing)},
 		{"idle-timeout", "2m", "how long a connection may be without a request", span(&c.Server.IdleTimeout, time.Second, 24*time.Hour)},
 		{"drain-timeout", "8s", "how long a stop waits for requests in flight", span(&c.Drain, 0, time.Hour)},
 	}

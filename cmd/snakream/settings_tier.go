@@ -62,6 +62,16 @@ func text(to *string) func(string) error {
 	}
 }
 
+// unless is a toggle that sets the opposite.
+func unless(to *bool) func(string) error {
+	return func(s string) error {
+		var on bool
+		err := toggle(&on)(s)
+		*to = !on
+		return err
+	}
+}
+
 // toggle stores true or false. Its flag alone, without a value, is true.
 func toggle(to *bool) func(string) error {
 	return func(s string) error {

@@ -24,6 +24,7 @@ const policy = `
 internal/base:         !os !net !sync !time
 internal/bin:          internal/base +github.com/cespare/xxhash/v2 !os !net !sync
 internal/invariants:
+internal/uring:        +golang.org/x/sys !net !time
 internal/vfs:          internal/base +golang.org/x/sys !net
 internal/vfs/overlay:  internal/vfs !net
 internal/vfs/vfstest:  internal/base internal/vfs !net
@@ -47,7 +48,7 @@ engine/enginetest:     engine engine/blob engine/core wal/record tiering tiering
 engine/check:          engine engine/blob engine/manifest segment wal wal/record internal/base internal/vfs internal/vfs/overlay !net
 engine:                engine/blob engine/cold engine/core engine/manifest engine/memtable engine/mirror tiering index segment wal wal/record internal/base internal/bin internal/invariants internal/vfs +github.com/google/btree +github.com/prometheus !net
 server/http1:          internal/base !os !net !sync
-server:                engine engine/blob engine/core protocol server/http1 internal/base +github.com/cloudwego +github.com/prometheus +golang.org/x/sys
+server:                engine engine/blob engine/core protocol server/http1 internal/base internal/uring +github.com/cloudwego +github.com/prometheus +golang.org/x/sys
 test/faults:
 bench:
 bench/s3get:           +github.com/aws

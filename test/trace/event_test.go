@@ -16,15 +16,16 @@ import (
 // positions in one order of all beginnings and returns of all threads.
 type event struct {
 	tid        int
-	begin, end int    // end is 0 while it has not returned
-	call       string // as in the manual
-	path       string // of the file, as it was named when the call began, or the client's address
-	to         string // the new name
-	off, n     int64  // what was asked for
-	data       []byte // what is written: all of it to a file, its beginning to a socket
-	result     int64  // negative: the errno
-	buffer     uint64 // accept4: where the address will be
-	faked      *int64 // what the process is told instead of the result of a call
+	begin, end int      // end is 0 while it has not returned
+	call       string   // as in the manual
+	path       string   // of the file, as it was named when the call began, or the client's address
+	to         string   // the new name
+	off, n     int64    // what was asked for
+	data       []byte   // what is written: all of it to a file, its beginning to a socket
+	result     int64    // negative: the errno
+	buffer     uint64   // accept4: where the address will be
+	faked      *int64   // what the process is told instead of the result of a call
+	also       []*event // io_uring_enter: the other sends of the call
 }
 
 // What is kept of written data, in bytes.
@@ -35,7 +36,6 @@ const (
 
 // unfollowed are calls by which bytes could pass the tracer by.
 var unfollowed = map[int]string{
-	unix.SYS_IO_URING_SETUP:  "io_uring_setup",
 	unix.SYS_PWRITEV:         "pwritev",
 	unix.SYS_PWRITEV2:        "pwritev2",
 	unix.SYS_SENDMMSG:        "sendmmsg",
@@ -67,6 +67,15 @@ func (t *tracer) decode(number int, arg []uint64) *event {
 	e := &event{}
 	var known bool
 	switch number {
+	case unix.SYS_IO_URING_SETUP:
+		return &event{call: ringSetup, buffer: arg[1]}
+	case unix.SYS_MMAP:
+		if r := t.rings[int(int32(arg[4]))]; r != nil {
+			return &event{call: ringMap, n: int64(int32(arg[4])), off: int64(arg[5])}
+		}
+		return nil
+	case unix.SYS_IO_URING_ENTER:
+		return t.sends(int(int32(arg[0])), int(arg[1]))
 	case unix.SYS_ACCEPT4:
 		return &event{call: "accept4", buffer: arg[1]}
 	case unix.SYS_OPENAT:
@@ -154,7 +163,7 @@ func le64(b []byte) uint64 {
 // output reports whether the call sends bytes, if its path is a client's.
 func (e event) output() bool {
 	switch e.call {
-	case "write", "writev", "sendto", "sendmsg", "sendfile":
+	case "write", "writev", "sendto", "sendmsg", "sendfile", ringSend:
 		return true
 	}
 	return false

@@ -16,6 +16,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -46,6 +47,7 @@ type tracer struct {
 	// The tracing goroutine's.
 	threads map[int]*event // each thread's current call; nil if it is not of interest
 	peers   map[int]string // the client's address of an accepted socket
+	rings   map[int]*ring  // by descriptor
 	memory  *os.File
 }
 
@@ -70,7 +72,7 @@ type injection struct {
 func startTraced(root string, argv []string, log *os.File) (*tracer, error) {
 	t := &tracer{
 		root: root, done: make(chan struct{}), changed: make(chan struct{}),
-		threads: map[int]*event{}, peers: map[int]string{},
+		threads: map[int]*event{}, peers: map[int]string{}, rings: map[int]*ring{},
 	}
 	started := make(chan error, 1)
 	go t.run(argv, log, started) // ends with the process
@@ -250,12 +252,15 @@ func (t *tracer) call(tid int) (held bool) {
 func (t *tracer) entered(e *event) (held bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if e.call == "accept4" { // noted when it has returned somebody
+	switch e.call {
+	case "accept4", ringSetup, ringMap: // noted when it has returned something
 		return false
 	}
-	t.clock++
-	e.begin = t.clock
-	t.events = append(t.events, e)
+	for _, one := range append([]*event{e}, e.also...) {
+		t.clock++
+		one.begin, one.tid = t.clock, e.tid
+		t.events = append(t.events, one)
+	}
 	t.wake()
 	for _, f := range t.injections {
 		if f.matches(*e) {
@@ -265,7 +270,7 @@ func (t *tracer) entered(e *event) (held bool) {
 		}
 	}
 	for _, g := range t.gates {
-		if g.tid == 0 && !g.opened && g.matches(*e) {
+		if g.tid == 0 && !g.opened && (g.matches(*e) || slices.ContainsFunc(e.also, func(o *event) bool { return g.matches(*o) })) {
 			g.tid = e.tid
 			close(g.reached)
 			return true
@@ -275,16 +280,26 @@ func (t *tracer) entered(e *event) (held bool) {
 }
 
 func (t *tracer) left(e *event, result int64) {
-	if e.call == "accept4" {
+	switch e.call {
+	case "accept4":
 		if result >= 0 {
 			t.peers[int(result)] = t.address(e.buffer)
 		}
+		return
+	case ringSetup:
+		t.ringMade(e, result)
+		return
+	case ringMap:
+		t.ringMapped(e, result)
 		return
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.clock++
 	e.end, e.result = t.clock, result
+	for _, o := range e.also {
+		o.end, o.result = t.clock, result
+	}
 	t.wake()
 }
 
