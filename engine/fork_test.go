@@ -1,7 +1,9 @@
 package engine_test
 
 import (
+	"errors"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -9,6 +11,7 @@ import (
 	"github.com/snakream/snakream/engine"
 	"github.com/snakream/snakream/engine/core"
 	"github.com/snakream/snakream/internal/base"
+	"github.com/snakream/snakream/tiering/tiertest"
 	"github.com/snakream/snakream/wal/record"
 )
 
@@ -156,6 +159,43 @@ func TestForkOfDamagedSource(t *testing.T) {
 		}
 		ev.Fork.Offset = base.Offset(len(want)) // which needs no look at the damaged block
 		r.must("", ev, core.Created)
+		r.close()
+	})
+}
+
+// A fork that would begin where the source is only in the object store says so while that
+// can't be asked, and nothing of it stays.
+func TestForkOfColdSource(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var away atomic.Bool
+		store := tiertest.NewMemory()
+		store.Before = func(string, string) error {
+			if away.Load() {
+				return errors.New("connection refused")
+			}
+			return nil
+		}
+		o := tiered(3, store)
+		o.LocalDiskBudget = 1 << 20
+		o.EvictAbove(1)
+		r := newRig(t, o)
+		r.create("src")
+		want := r.fill([]string{"src"}, 6)["src"]
+		later(10 * time.Second)
+		away.Store(true)
+		r.reopen()
+		ev := createEvent("fork")
+		ev.Fork = &core.ForkSpec{Bucket: "b", Name: "src", HasOffset: true, Offset: 200}
+		for range 2 {
+			r.must("", ev, engine.SourceUnavailable)
+		}
+		if r.view("fork") != nil {
+			t.Error("the refused fork is there")
+		}
+		away.Store(false)
+		later(time.Minute)
+		r.must("", ev, core.Created)
+		r.expect("fork", want[:200])
 		r.close()
 	})
 }

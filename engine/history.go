@@ -67,10 +67,10 @@ func BeginRepair(fsys vfs.FS, dir string, newHistory bool) error {
 // has prepared, by compare-and-set as a restore does: a start of the repaired directory
 // finds its own there, and no restore takes the same number. It does nothing when there
 // is no new number, or no store, or when an earlier call did it. mirror.ErrTaken says
-// that the store is somebody else's by now.
+// that the store is somebody else's by now, with mirror.ErrCopy another copy's.
 func TellMirror(ctx context.Context, fsys vfs.FS, dir string, o Options) error {
-	where, err := UsesTier(fsys, dir)
-	if err != nil || where == "" {
+	rec, err := readTierFile(fsys, dir)
+	if err != nil || !rec.used() {
 		return err
 	}
 	id, err := readIdentity(dir, fsys)
@@ -82,24 +82,40 @@ func TellMirror(ctx context.Context, fsys vfs.FS, dir string, o Options) error {
 	case err != nil || next.History == id.History:
 		return err
 	case o.Tier == nil:
-		return fmt.Errorf("%s: %w: it uses %s", dir, ErrNeedsTier, where)
+		return fmt.Errorf("%s: %w: it uses %s", dir, ErrNeedsTier, rec.where)
 	}
-	state, version, err := mirror.Load(ctx, o.Tier)
-	switch {
-	case err != nil:
-		return fmt.Errorf("%w: %s: %w", ErrTier, o.Tier.String(), err)
-	case state.Node != id.Node || state.Seed != id.Seed || state.Created != id.Created ||
-		state.History != id.History && state.History != next.History:
-		return fmt.Errorf("%w: %s: %w: node %x, history %d", ErrTier, o.Tier.String(), mirror.ErrTaken, state.Node, state.History)
-	case state.History == next.History:
-		return nil
-	}
-	by := mirror.Identity{Node: id.Node, Created: id.Created}
-	_, _, err = mirror.TakeOver(ctx, o.Tier, state, version, by, base.Millis(o.withDefaults().Now().UnixMilli()))
-	if err != nil {
+	if err := tellMirror(ctx, fsys, dir, &rec, &id, &next, &o); err != nil {
 		return fmt.Errorf("%w: %s: %w", ErrTier, o.Tier.String(), err)
 	}
 	return nil
+}
+
+func tellMirror(ctx context.Context, fsys vfs.FS, dir string, rec *tierRecord, id, next *identity, o *Options) error {
+	state, version, err := mirror.Load(ctx, o.Tier)
+	if err != nil {
+		return err
+	}
+	was := id.mirrored()
+	if told := next.mirrored(); state.History == told.History {
+		was = told
+	}
+	if err := state.Admits(was, rec.known(&state)); err != nil || was.History == next.History {
+		return err
+	}
+	w, err := mirror.NewWriter()
+	if err != nil {
+		return err
+	}
+	if err := rec.writeTierFile(fsys, dir, rec.intend(&state, o.Tier.String(), w)); err != nil {
+		return err
+	}
+	_, _, err = mirror.TakeOver(ctx, o.Tier, state, version, was, w, base.Millis(o.withDefaults().Now().UnixMilli()))
+	return err
+}
+
+// mirrored returns the identity as the mirror has it.
+func (id *identity) mirrored() mirror.Identity {
+	return mirror.Identity{Node: id.Node, History: id.History, Shards: id.Shards, Seed: id.Seed, Created: id.Created}
 }
 
 // EndRepair gives the data directory the identity that BeginRepair has prepared, and

@@ -269,12 +269,16 @@ func (r *restore) fill() error {
 	if err := r.makeBlobs(); err != nil {
 		return err
 	}
-	if err := writeTierFile(r.o.FS, r.dir, "", r.store.String()); err != nil {
+	w, err := mirror.NewWriter()
+	if err != nil {
+		return err
+	}
+	if err := new(tierRecord).writeTierFile(r.o.FS, r.dir, tierRecord{where: r.store.String(), writer: w, epoch: f.Epoch + 1}); err != nil {
 		return err
 	}
 	_, state, err := mirror.TakeOver(r.ctx, r.store, r.from, r.version, mirror.Identity{
 		Node: id.Node, History: id.History, Shards: id.Shards, Seed: id.Seed, Created: id.Created,
-	}, base.Millis(r.o.Now().UnixMilli()))
+	}, w, base.Millis(r.o.Now().UnixMilli()))
 	if err != nil {
 		return err
 	}

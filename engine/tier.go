@@ -30,10 +30,14 @@ type tier struct {
 	kick    chan struct{} // capacity 1
 	ctx     context.Context
 	cancel  context.CancelFunc
+	calls   context.Context // of what the store is asked: ends when another has the prefix, too
+	giveUp  context.CancelFunc
 	results chan func() // ends of puts and deletes, for the tier's goroutine
 	limiter *tiering.Limiter
 
 	// The goroutine's own.
+	writer    mirror.Writer // what this run of the program calls itself
+	record    tierRecord    // what the file TIER says
 	handle    *mirror.Handle
 	state     mirror.State // as the mirror has it
 	shards    []tierShard
@@ -48,11 +52,14 @@ type tier struct {
 	deleted   map[string]bool       // dead objects that are gone: the mirror may forget them
 	strays    map[string]bool       // objects of ours that neither mirror nor manifests name
 	released  map[uint64][]base.LSN // of the objects of snapshots that are gone: what the mirror has to cover first
-	backoff   tiering.Backoff
-	notBefore time.Time // while the store fails
+	mirroring lane                  // claims, changes of the mirror, questions about it
+	puts      objectLane[pending]
+	deletes   objectLane[string]
+	lists     lane
 	proposed  time.Time // when the mirror was last compared with what it should say
 	committed time.Time
-	swept     bool
+	sweep     time.Time // when to look for strays; zero: at once
+	sweeping  bool
 	checked   time.Time
 
 	stats tierStats
@@ -72,6 +79,7 @@ const (
 	tierCommit   = time.Second           // between two changes of the mirror, at most, but …
 	tierEntry    = 10 * time.Microsecond // … and for what each entry of the mirror adds to that
 	tierCheck    = time.Minute           // an idle node asks whether the mirror is still its own
+	tierSweep    = 24 * time.Hour        // between two searches for strays
 	tierClaim    = 15 * time.Second      // for the first words with the store
 	numberBatch  = 1024                  // object numbers reserved at a time
 	fencedGrace  = 2 * time.Second       // in which writes are told before the process ends
@@ -132,9 +140,10 @@ func (e *Engine) makeTier() {
 		limiter: tiering.NewLimiter(e.opts.TierBandwidth),
 		numbers: map[pending]uint64{}, uploading: map[pending]bool{}, deleting: map[string]bool{},
 		dead: map[string]bool{}, deleted: map[string]bool{}, strays: map[string]bool{}, released: map[uint64][]base.LSN{},
-		backoff: tiering.Backoff{Min: 250 * time.Millisecond, Max: 30 * time.Second},
+		mirroring: newLane(), puts: newObjectLane[pending](), deletes: newObjectLane[string](), lists: newLane(),
 	}
 	t.ctx, t.cancel = context.WithCancel(context.Background())
+	t.calls, t.giveUp = context.WithCancel(t.ctx)
 	e.tier = t
 }
 
@@ -146,37 +155,30 @@ func (t *tier) open() error {
 	for _, s := range e.shards {
 		t.shards = append(t.shards, newTierShard(s, now))
 	}
-	known, err := UsesTier(e.opts.FS, e.dir)
-	if err == nil {
-		err = t.firstClaim(known)
-	}
-	if err == nil && t.handle != nil {
-		err = writeTierFile(e.opts.FS, e.dir, known, t.store.String())
-	}
-	if err != nil {
+	if err := t.firstClaim(); err != nil {
 		return fmt.Errorf("%w: %s: %w", ErrTier, t.store.String(), err)
 	}
 	return nil
 }
 
-func (t *tier) firstClaim(known string) error {
+func (t *tier) firstClaim() (err error) {
+	if t.writer, err = mirror.NewWriter(); err != nil {
+		return err
+	}
+	if t.record, err = readTierFile(t.e.opts.FS, t.e.dir); err != nil {
+		return err
+	}
 	ctx, cancel := context.WithTimeout(t.ctx, tierClaim)
 	defer cancel()
-	var err error
-	if known != "" {
-		_, _, err = mirror.Load(ctx, t.store)
-		if errors.Is(err, tiering.ErrNotFound) {
-			return fmt.Errorf("%w: it holds no mirror, and this data directory has used one at %s", tiering.ErrConfig, known)
-		}
-	}
-	if err == nil {
-		err = t.claim(ctx)
-	}
-	if err != nil && known != "" && !errors.Is(err, mirror.ErrTaken) && !tiering.Permanent(err) && !isDamage(err) {
+	err = t.claim(ctx)
+	switch {
+	case err != nil && t.record.used() && !errors.Is(err, mirror.ErrTaken) && !tiering.Permanent(err) && !isDamage(err):
 		t.e.opts.Logger.Warn("the object store can't be reached yet; serving what is local", "store", t.store.String(), "err", err)
 		return nil
+	case err != nil:
+		return err
 	}
-	return err
+	return t.settled()
 }
 
 func isDamage(err error) bool {
@@ -185,15 +187,25 @@ func isDamage(err error) bool {
 	return errors.As(err, &c) || errors.As(err, &v)
 }
 
-// claim takes or renews the epoch.
+// claim takes or renews the epoch. That it is about to is durable before.
 func (t *tier) claim(ctx context.Context) error {
-	id := &t.e.id
-	if err := t.compare(ctx); err != nil {
+	want := t.e.id.mirrored()
+	var m *mirror.State
+	switch state, _, err := mirror.Load(ctx, t.store); {
+	case errors.Is(err, tiering.ErrNotFound) && t.record.used():
+		return fmt.Errorf("%w: it holds no mirror, and this data directory has used one at %s", tiering.ErrConfig, t.record.where)
+	case err == nil:
+		m = &state
+		if err := t.compare(m); err != nil {
+			return err
+		}
+	case !errors.Is(err, tiering.ErrNotFound):
 		return err
 	}
-	h, state, err := mirror.Claim(ctx, t.store, mirror.Identity{
-		Node: id.Node, History: id.History, Shards: id.Shards, Seed: id.Seed, Created: id.Created,
-	}, t.e.now())
+	if err := t.record.writeTierFile(t.e.opts.FS, t.e.dir, t.record.intend(m, t.store.String(), t.writer)); err != nil {
+		return err
+	}
+	h, state, err := mirror.Claim(ctx, t.store, want, t.writer, t.record.known(nil), t.e.now())
 	if err != nil {
 		return err
 	}
@@ -206,28 +218,51 @@ func (t *tier) claim(ctx context.Context) error {
 	return nil
 }
 
-// compare refuses a mirror that says more than this data directory can have told it: then
-// the directory is an older copy, and what is newer would be deleted from the store.
-// Likewise a mirror that has not reserved the objects which the directory has.
-func (t *tier) compare(ctx context.Context) error {
-	m, _, err := mirror.Load(ctx, t.store)
-	id := &t.e.id
-	switch {
-	case errors.Is(err, tiering.ErrNotFound):
-		return nil
-	case err != nil:
-		return err
-	case m.Node != id.Node || m.History != id.History || m.Shards != id.Shards:
-		return nil // Claim says what is wrong
+// settled has the directory say that the prefix is its own, as the writer that it is.
+func (t *tier) settled() error {
+	return t.record.writeTierFile(t.e.opts.FS, t.e.dir, tierRecord{where: t.store.String(), writer: t.writer, epoch: t.state.Epoch})
+}
+
+// compare refuses a mirror that is not this directory's own, or of another copy of it. It
+// refuses one that says more than this directory can have told it, too: then this is an
+// older copy, and what is newer would be deleted from the store. And it refuses one that
+// says less than the directory has been told: the store is an older copy.
+func (t *tier) compare(m *mirror.State) error {
+	want := t.e.id.mirrored()
+	if last := t.lastObject(); m.Node == want.Node && m.History == want.History && (last >= m.Objects || m.Epoch < t.record.epoch) {
+		return fmt.Errorf("%w: the object store is an older copy of the one that this data directory has used: it has reserved objects below %d in epoch %d, the directory has number %d and epoch %d",
+			tiering.ErrConfig, m.Objects, m.Epoch, last, t.record.epoch)
 	}
-	last := uint64(0)
+	if err := m.Admits(want, t.record.known(m)); err != nil {
+		return err
+	}
+	dead := make(map[string]bool, len(m.Dead))
+	for _, d := range m.Dead {
+		dead[d.Key] = true
+	}
+	older := func(format string, args ...any) error {
+		return fmt.Errorf("%w: %w: this data directory is an older copy of what wrote the mirror at %s: %s. "+
+			"Start the newest copy, or restore into an empty directory with 'snakream restore'",
+			mirror.ErrTaken, mirror.ErrCopy, time.UnixMilli(int64(m.Written)).UTC().Format(time.RFC3339), fmt.Sprintf(format, args...))
+	}
 	for i := range t.shards {
 		s, has := &t.shards[i], &m.Shard[i]
 		if has.Low.LSN > s.low.LSN || has.NextSegment > s.nextSeg || has.NextStream > s.nextID {
-			return fmt.Errorf("%w: this data directory is an older copy of what wrote the mirror at %d: of shard %d it has log records up to %d, the mirror up to %d. "+
-				"Start the newest copy, or restore into an empty directory with 'snakream restore'", mirror.ErrTaken, m.Written, i, s.low.LSN, has.Low.LSN)
+			return older("of shard %d it has log records up to %d, the mirror up to %d", i, s.low.LSN, has.Low.LSN)
 		}
-		for _, g := range s.live {
+		for id, g := range s.live {
+			if dead[tiering.SegmentKey(i, id, g.Object)] {
+				return older("of shard %d it needs segment %d, which nothing has needed any more", i, id)
+			}
+		}
+	}
+	return nil
+}
+
+// lastObject returns the highest object number that the directory knows.
+func (t *tier) lastObject() (last uint64) {
+	for i := range t.shards {
+		for _, g := range t.shards[i].live {
 			last = max(last, g.Object)
 		}
 	}
@@ -235,10 +270,7 @@ func (t *tier) compare(ctx context.Context) error {
 		last = max(last, o.Number)
 		return true
 	})
-	if last >= m.Objects {
-		return fmt.Errorf("%w: the object store is an older copy of the one that this data directory has used: it has reserved objects below %d, the directory has number %d", tiering.ErrConfig, m.Objects, last)
-	}
-	return nil
+	return last
 }
 
 func (t *tier) run() {
@@ -271,25 +303,12 @@ func (t *tier) round() time.Duration {
 		return tierTick
 	}
 	defer t.note()
-	if wait := time.Until(t.notBefore); wait > 0 {
+	if t.handle == nil && !t.connect() {
 		t.refresh()
 		t.evict() // it takes no store
-		t.note()
-		return min(wait, tierTick)
+		return tierTick
 	}
-	if t.handle == nil {
-		ctx, cancel := context.WithTimeout(t.ctx, tierClaim)
-		err := t.claim(ctx)
-		cancel()
-		if err != nil {
-			t.failed("claim", err)
-			t.refresh()
-			t.note()
-			return tierTick
-		}
-		t.succeeded()
-	}
-	t.sweepOnce()
+	t.sweepIfDue()
 	t.upload()
 	t.commitIfDue()
 	t.collect()
@@ -297,33 +316,60 @@ func (t *tier) round() time.Duration {
 	return min(t.pace(), tierTick)
 }
 
-// failed notes that the store did not do something. Everything is tried again, after a
-// while; a prefix that is another node's is not.
-func (t *tier) failed(what string, err error) {
-	switch {
-	case t.ctx.Err() != nil:
-		return
-	case errors.Is(err, mirror.ErrFenced), errors.Is(err, mirror.ErrTaken):
-		t.fence(err)
-		return
+// connect claims the prefix, where the start could not.
+func (t *tier) connect() bool {
+	if !t.mirroring.open() {
+		return false
 	}
-	wait := t.backoff.Next()
-	t.notBefore = time.Now().Add(wait)
-	t.stats.failures.Add(1)
-	t.e.opts.Logger.Warn("object store", "op", what, "retry_in", wait.Round(time.Millisecond), "err", err)
+	ctx, cancel := context.WithTimeout(t.ctx, tierClaim)
+	defer cancel()
+	if err := t.claim(ctx); err != nil {
+		t.failed(&t.mirroring, "claim", err)
+		return false
+	}
+	t.mirroring.succeeded()
+	if err := t.settled(); err != nil { // the intent says enough
+		t.e.opts.Logger.Warn("noting that the prefix is this directory's", "err", err)
+	}
+	return true
 }
 
-func (t *tier) succeeded() {
-	t.backoff.Reset()
-	t.notBefore = time.Time{}
+// failed notes that the store did not do something that is about no object. It is tried
+// again, after a while; a prefix that is another node's is not.
+func (t *tier) failed(l *lane, what string, err error) {
+	if !t.ended(err) {
+		t.complain(what, l.failed(), err)
+	}
+}
+
+// failedPut notes that something could not be put.
+func (t *tier) failedPut(p pending, err error) {
+	if !t.ended(err) {
+		t.complain("put", t.puts.failed(p), err)
+	}
+}
+
+// ended reports whether an error is because the tier has come to its end, and ends it
+// when another has the prefix.
+func (t *tier) ended(err error) bool {
+	if errors.Is(err, mirror.ErrFenced) || errors.Is(err, mirror.ErrTaken) {
+		t.fence(err)
+	}
+	return t.calls.Err() != nil
+}
+
+func (t *tier) complain(what string, wait time.Duration, err error) {
+	t.stats.failures.Add(1)
+	t.e.opts.Logger.Warn("object store", "op", what, "retry_in", wait.Round(time.Millisecond), "err", err)
 }
 
 // fence ends what this node may do: another has its prefix. Writes are refused for a
 // moment, so that clients hear why, and then the engine fails.
 func (t *tier) fence(err error) {
-	if t.e.fenced.Swap(true) {
+	if t.ctx.Err() != nil || t.e.fenced.Swap(true) {
 		return
 	}
+	t.giveUp()
 	t.e.opts.Logger.Error("another node has taken over the object store's prefix: nothing more is written", "store", t.store.String(), "err", err)
 	time.AfterFunc(fencedGrace, func() {
 		if t.ctx.Err() == nil { // else it has been closed meanwhile
@@ -333,7 +379,7 @@ func (t *tier) fence(err error) {
 }
 
 // stop ends the tier. What is under way is given up: a put that succeeds nevertheless
-// leaves an object that the next start finds.
+// leaves an object that a later sweep finds.
 func (t *tier) stop() {
 	if t != nil {
 		t.cancel()

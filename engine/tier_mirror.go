@@ -186,7 +186,7 @@ func (s *tierShard) coversOmissions(id base.SegmentID, all []choice) bool {
 
 // commitIfDue brings the mirror up to date when there is something new.
 func (t *tier) commitIfDue() {
-	if time.Since(t.committed) < t.pace() || time.Since(t.proposed) < t.pace() {
+	if !t.mirroring.open() || time.Since(t.committed) < t.pace() || time.Since(t.proposed) < t.pace() {
 		return
 	}
 	next, all := t.propose()
@@ -334,12 +334,12 @@ func (t *tier) differs(next *mirror.State) bool {
 }
 
 func (t *tier) commitState(next mirror.State, all []choice) bool {
-	err := t.handle.Commit(t.ctx, next)
+	err := t.handle.Commit(t.calls, next)
 	if err != nil {
-		t.failed("commit", err)
+		t.failed(&t.mirroring, "commit", err)
 		return false
 	}
-	t.succeeded()
+	t.mirroring.succeeded()
 	t.stats.commits.Add(1)
 	t.committed = time.Now()
 	t.settle(next, all)

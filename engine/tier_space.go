@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io/fs"
 	"slices"
+	"time"
 
 	"github.com/snakream/snakream/engine/blob"
 	"github.com/snakream/snakream/engine/manifest"
@@ -196,90 +197,136 @@ func (s *tierShard) evicted(id base.SegmentID) (err error) {
 // collect deletes the objects that have been out of the mirror for long enough.
 func (t *tier) collect() {
 	t.strayNumbers()
+	if free := t.deletes.slots(tierDeletes) - len(t.deleting); free > 0 {
+		for _, key := range t.dueDeletes(free) {
+			t.remove(key)
+		}
+	}
+}
+
+// dueDeletes returns the keys of the objects to be deleted next. While deletes fail one
+// that has not been tried comes first, to see whether it is only some that can't be
+// deleted.
+func (t *tier) dueDeletes(most int) (keys []string) {
 	due := t.e.now() - base.Millis(t.e.opts.GCGrace.Milliseconds())
+	again := ""
 	for _, d := range t.state.Dead {
-		if d.Since > due || len(t.deleting) >= t.slots(tierDeletes) {
-			return
+		if d.Since > due || len(keys) == most {
+			break
 		}
-		if t.deleting[d.Key] || t.deleted[d.Key] {
-			continue
+		switch {
+		case t.deleting[d.Key] || t.deleted[d.Key] || !t.deletes.due(d.Key):
+		case !t.deletes.doubtful || t.deletes.fresh(d.Key):
+			keys = append(keys, d.Key)
+		case again == "":
+			again = d.Key
 		}
-		key := d.Key
-		t.deleting[key] = true
-		t.spawn(func() func() {
-			err := t.store.Delete(t.ctx, key)
-			return func() {
-				delete(t.deleting, key)
-				if err != nil {
-					t.failed("delete", err)
-					return
-				}
-				t.deleted[key] = true
-				t.e.cold.Forget(key)
-				t.stats.deletes.Add(1)
-			}
-		})
 	}
+	if len(keys) == 0 && again != "" {
+		keys = append(keys, again)
+	}
+	return keys
 }
 
-// strayNumbers has the objects deleted that a failed put may have left, of segments that
-// are not there any more.
-func (t *tier) strayNumbers() {
-	for p, n := range t.numbers {
-		if p.seg == 0 || t.uploading[p] {
-			continue
-		}
-		if _, live := t.shards[p.shard].live[p.seg]; !live {
-			t.strays[tiering.SegmentKey(p.shard, p.seg, n)] = true
-			delete(t.numbers, p)
-		}
-	}
-}
-
-// sweepOnce looks for objects that earlier runs of the program have left: put, and never
-// entered anywhere. Their numbers were reserved, so they are unfinished intents. Whatever
-// else lies under the prefix stays, and is counted.
-func (t *tier) sweepOnce() {
-	if t.swept {
-		return
-	}
-	t.swept = true
-	first, known := t.first, t.knownKeys()
+func (t *tier) remove(key string) {
+	t.deleting[key] = true
 	t.spawn(func() func() {
-		var strays []string
-		foreign := int64(0)
-		var err error
-		for _, prefix := range []string{"segments/", "blobs/"} {
-			for info, e := range t.store.List(t.ctx, prefix) {
-				if err = e; err != nil {
-					break
-				}
-				name, ok := tiering.ParseKey(info.Key)
-				switch {
-				case !ok || name.Kind == tiering.KindSegment && name.Shard >= len(t.shards):
-					foreign++
-					t.e.opts.Logger.Warn("an object that is not Snakream's is left alone", "key", info.Key)
-				case known[info.Key] || name.Object >= first:
-				default:
-					strays = append(strays, info.Key)
-				}
-			}
-			if err != nil {
-				break
-			}
-		}
+		err := t.store.Delete(t.calls, key)
 		return func() {
+			delete(t.deleting, key)
 			if err != nil {
-				t.swept = false
-				t.failed("list", err)
+				if !t.ended(err) {
+					t.complain("delete", t.deletes.failed(key), err)
+				}
 				return
 			}
+			t.deletes.succeeded(key)
+			t.deleted[key] = true
+			t.e.cold.Forget(key)
+			t.stats.deletes.Add(1)
+		}
+	})
+}
+
+// strayNumbers has the objects deleted that a failed put may have left, of segments and
+// snapshots that are not there any more.
+func (t *tier) strayNumbers() {
+	for p, n := range t.numbers {
+		if t.uploading[p] || t.wanted(p) {
+			continue
+		}
+		key := tiering.BlobKey(p.digest, n)
+		if p.seg != 0 {
+			key = tiering.SegmentKey(p.shard, p.seg, n)
+		}
+		t.strays[key] = true
+		delete(t.numbers, p)
+		t.puts.forget(p)
+	}
+}
+
+// wanted reports whether something that could not be put is still to be.
+func (t *tier) wanted(p pending) bool {
+	if p.seg == 0 {
+		return t.e.blobs.Known(p.digest)
+	}
+	_, live := t.shards[p.shard].live[p.seg]
+	return live
+}
+
+// sweepIfDue looks for objects that earlier runs of the program have left: put, and never
+// entered anywhere. Their numbers were reserved, so they are unfinished intents. It looks
+// again after the grace, for what a node still put that did not know yet that this one
+// has its place, and then each day, for who was away for long. Whatever else lies under
+// the prefix stays, and is counted.
+func (t *tier) sweepIfDue() {
+	if t.sweeping || time.Now().Before(t.sweep) || !t.lists.open() {
+		return
+	}
+	t.sweeping = true
+	first, known := t.first, t.knownKeys()
+	t.spawn(func() func() {
+		strays, foreign, err := t.findStrays(first, known)
+		return func() {
+			t.sweeping = false
+			if err != nil {
+				t.failed(&t.lists, "list", err)
+				return
+			}
+			t.lists.succeeded()
+			wait := tierSweep
+			if t.sweep.IsZero() {
+				wait = t.e.opts.GCGrace
+			}
+			t.sweep = time.Now().Add(wait)
 			t.stats.foreign.Store(foreign)
 			for _, key := range strays {
 				t.strays[key] = true
 			}
 		}
 	})
+}
+
+// findStrays lists the objects with numbers below first that are not known, and counts
+// those that are not Snakream's.
+func (t *tier) findStrays(first uint64, known map[string]bool) (strays []string, foreign int64, err error) {
+	for _, prefix := range []string{"segments/", "blobs/"} {
+		for info, err := range t.store.List(t.calls, prefix) {
+			if err != nil {
+				return nil, 0, err
+			}
+			name, ok := tiering.ParseKey(info.Key)
+			switch {
+			case !ok || name.Kind == tiering.KindSegment && name.Shard >= len(t.shards):
+				foreign++
+				t.e.opts.Logger.Warn("an object that is not Snakream's is left alone", "key", info.Key)
+			case known[info.Key] || name.Object >= first:
+			default:
+				strays = append(strays, info.Key)
+			}
+		}
+	}
+	return strays, foreign, nil
 }
 
 // knownKeys returns the objects that something refers to, or that the mirror sees to.

@@ -22,7 +22,7 @@ import (
 // waiting for ever. Of segments the oldest come first, so that what a restore would find
 // grows without gaps.
 func (t *tier) upload() {
-	for free := t.slots(tierParallel) - len(t.uploading); free > 0 && t.numbered(); free-- {
+	for free := t.puts.slots(tierParallel) - len(t.uploading); free > 0 && t.numbered(); free-- {
 		t.blobNext = !t.blobNext
 		if !(t.blobNext && t.uploadOneBlob()) && !t.uploadOneSegment() && !t.uploadOneBlob() {
 			return
@@ -31,7 +31,15 @@ func (t *tier) upload() {
 }
 
 func (t *tier) uploadOneBlob() bool {
-	all := t.e.blobs.Unsaved(1)
+	due := func(d blob.Digest) bool { return t.due(pending{digest: d}) }
+	fresh := func(d blob.Digest) bool { return t.puts.fresh(pending{digest: d}) }
+	var all []blob.Pending
+	if t.puts.doubtful {
+		all = t.e.blobs.Unsaved(1, fresh)
+	}
+	if len(all) == 0 {
+		all = t.e.blobs.Unsaved(1, due)
+	}
 	if len(all) == 0 {
 		return false
 	}
@@ -44,7 +52,7 @@ func (t *tier) uploadOneBlob() bool {
 }
 
 func (t *tier) uploadOneSegment() bool {
-	all := t.due(1)
+	all := t.candidates(1)
 	if len(all) == 0 {
 		return false
 	}
@@ -56,13 +64,19 @@ func (t *tier) uploadOneSegment() bool {
 	return true
 }
 
-// slots returns how many calls of a kind may run of so many: when the last call failed
-// one is enough to see whether the store is back.
-func (t *tier) slots(most int) int {
-	if !t.notBefore.IsZero() {
-		return 1
+// due reports whether it is time to put something. What has failed before never takes
+// all the places, however long each try lasts.
+func (t *tier) due(p pending) bool {
+	if t.puts.fresh(p) {
+		return true
 	}
-	return most
+	again := 0
+	for other := range t.uploading {
+		if !t.puts.fresh(other) {
+			again++
+		}
+	}
+	return again < tierParallel/2 && t.puts.due(p)
 }
 
 // ours reports whether the prefix is still this node's. It asks when the last answer to
@@ -74,10 +88,14 @@ func (t *tier) ours() bool {
 
 // check asks whether the mirror is still this node's own.
 func (t *tier) check() bool {
-	if err := t.handle.Check(t.ctx); err != nil {
-		t.failed("check", err)
+	if !t.mirroring.open() {
 		return false
 	}
+	if err := t.handle.Check(t.calls); err != nil {
+		t.failed(&t.mirroring, "check", err)
+		return false
+	}
+	t.mirroring.succeeded()
 	t.checked = time.Now()
 	return true
 }
@@ -87,7 +105,7 @@ func (t *tier) numbered() bool {
 	if t.next+tierParallel < t.state.Objects {
 		return true
 	}
-	return t.commit() && t.next+tierParallel < t.state.Objects
+	return t.mirroring.open() && t.commit() && t.next+tierParallel < t.state.Objects
 }
 
 // number returns the object number for a put: the one of an earlier try, if there was
@@ -104,26 +122,36 @@ func (t *tier) number(p pending) uint64 {
 
 // candidate is a segment that is to be put.
 type candidate struct {
-	s   *tierShard
-	seg manifest.Segment
-	ref *segmentRef
+	s     *tierShard
+	seg   manifest.Segment
+	ref   *segmentRef
+	again bool // it has failed, and so may others
 }
 
-// due returns the segments that are old or large enough to go, oldest first, pinned and
-// held: nobody merges them meanwhile.
-func (t *tier) due(most int) []candidate {
+// candidates returns the segments that are old or large enough to go, oldest first, pinned
+// and held: nobody merges them meanwhile. While puts fail those come first that have not
+// been tried, to see whether it is only one of them that can't be put.
+func (t *tier) candidates(most int) []candidate {
 	var all []candidate
 	for i := range t.shards {
 		s := &t.shards[i]
 		for _, m := range s.live {
 			p := pending{shard: i, seg: m.ID}
-			if m.Object != 0 || t.uploading[p] || !t.ripe(s, m) {
+			if m.Object != 0 || t.uploading[p] || !t.ripe(s, m) || !t.due(p) {
 				continue
 			}
-			all = append(all, candidate{s: s, seg: m})
+			all = append(all, candidate{s: s, seg: m, again: t.puts.doubtful && !t.puts.fresh(p)})
 		}
 	}
-	slices.SortFunc(all, func(a, b candidate) int { return cmp.Compare(a.seg.Run, b.seg.Run) })
+	slices.SortFunc(all, func(a, b candidate) int {
+		if a.again != b.again {
+			if a.again {
+				return 1
+			}
+			return -1
+		}
+		return cmp.Compare(a.seg.Run, b.seg.Run)
+	})
 	taken := all[:0]
 	for _, c := range all {
 		if len(taken) == most {
@@ -166,7 +194,7 @@ func (t *tier) putSegment(c candidate, p pending, n uint64, err error) {
 	switch {
 	case err == nil:
 		delete(t.numbers, p)
-		t.succeeded()
+		t.puts.succeeded(p)
 		t.stats.puts.Add(1)
 		t.stats.putBytes.Add(c.seg.Size)
 		t.refresh()
@@ -175,9 +203,9 @@ func (t *tier) putSegment(c candidate, p pending, n uint64, err error) {
 		}
 	case errors.Is(err, tiering.ErrExists): // not ours, whatever it is: another number
 		delete(t.numbers, p)
-		t.failed("put", err)
+		t.failedPut(p, err)
 	default:
-		t.failed("put", err)
+		t.failedPut(p, err)
 	}
 }
 
@@ -204,7 +232,7 @@ func (t *tier) uploadBlob(b blob.Pending) {
 func (t *tier) putBlob(b blob.Pending, p pending, err error) {
 	if err == nil {
 		delete(t.numbers, p)
-		t.succeeded()
+		t.puts.succeeded(p)
 		t.stats.puts.Add(1)
 		t.stats.putBytes.Add(b.Size)
 		return
@@ -214,7 +242,7 @@ func (t *tier) putBlob(b blob.Pending, p pending, err error) {
 		delete(t.numbers, p)
 	}
 	_ = t.e.syncBlobs() // which ends the engine if the error was final
-	t.failed("put", err)
+	t.failedPut(p, err)
 }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -223,21 +251,21 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // one goes as it is: what is good in it needs protection too, and what is newer waits
 // for it; the damage is found by whoever reads it, as before.
 func (t *tier) put(key string, f vfs.File, seg *segment.Segment) error {
-	if err := seg.VerifyAll(t.ctx); isDamage(err) {
+	if err := seg.VerifyAll(t.calls); isDamage(err) {
 		t.e.stats.damaged.Add(1)
 		t.e.opts.Logger.Error("damaged, and put into the object store as it is", "key", key, "err", err)
 	} else if err != nil {
 		return err
 	}
-	sum, err := sumFile(t.ctx, f, seg.Size())
+	sum, err := sumFile(t.calls, f, seg.Size())
 	if err != nil {
 		return err
 	}
-	body := tiering.Body{R: t.limiter.Reader(t.ctx, f), Size: seg.Size(), CRC32C: sum}
-	if err := t.store.Put(t.ctx, key, body); err != nil {
+	body := tiering.Body{R: t.limiter.Reader(t.calls, f), Size: seg.Size(), CRC32C: sum}
+	if err := t.store.Put(t.calls, key, body); err != nil {
 		return err
 	}
-	info, err := t.store.Stat(t.ctx, key)
+	info, err := t.store.Stat(t.calls, key)
 	if err != nil {
 		return err
 	}

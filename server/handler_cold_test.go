@@ -292,9 +292,11 @@ func TestColdStoreDown(t *testing.T) {
 		}
 		e.ends()
 	}
-	if a := n.want(503, "PUT", fresh(), "", "Stream-Forked-From", "/v1/stream/"+s, "Stream-Fork-Offset", "00000000000000000100"); a.header.Get("Retry-After") == "" {
-		t.Errorf("a fork of a cold source: %v", a)
+	fork := fresh()
+	for range 2 {
+		down(n.node, "PUT", fork, "", "Stream-Forked-From", "/v1/stream/"+s, "Stream-Fork-Offset", "00000000000000000100")
 	}
+	n.want(404, "HEAD", fork, "")
 	n.counted(0, refused)
 
 	n.want(200, "HEAD", s, "")
@@ -310,6 +312,10 @@ func TestColdStoreDown(t *testing.T) {
 		t.Errorf("a snapshot of %d bytes came back", len(a.body))
 	}
 	b.want(409, "PUT", withSnapshot+"/retention/00000000000000300000", "") // nothing has moved
+	n.want(201, "PUT", fork, "", "Stream-Forked-From", "/v1/stream/"+s, "Stream-Fork-Offset", "00000000000000000100")
+	if a := n.want(200, "GET", fork, ""); a.body != content[:100] {
+		t.Errorf("the fork has %d bytes", len(a.body))
+	}
 	n.counted(0, refused)
 }
 
@@ -479,7 +485,7 @@ func TestFenced(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := mirror.TakeOver(t.Context(), n.store, from, v, mirror.Identity{Node: [16]byte{1}}, now()); err != nil {
+	if _, _, err := mirror.TakeOver(t.Context(), n.store, from, v, mirror.Identity{Node: [16]byte{1}}, mirror.Writer{1}, now()); err != nil {
 		t.Fatal(err)
 	}
 	n.append(s, text, "until it notices")

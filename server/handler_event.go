@@ -196,6 +196,8 @@ var outcomes = [...]protocol.Outcome{
 	core.Overloaded:          protocol.Overloaded,
 	core.ShuttingDown:        protocol.Draining,
 	core.SourceDamaged:       protocol.RangeDamaged,
+
+	engine.SourceUnavailable: protocol.ColdUnavailable,
 }
 
 // outcomeOf translates how ev ended. A code that is no answer is Unavailable.
@@ -268,6 +270,9 @@ func (c *call) translate(r *protocol.WriteResult, o *engine.Op) {
 	}
 	if f := a.Fixed; f != nil {
 		r.ContentType = f.ContentType
+	}
+	if r.Outcome == protocol.ColdUnavailable {
+		c.metrics.unavailable.Add(1)
 	}
 	switch {
 	case a.Code == core.Duplicate:

@@ -21,16 +21,28 @@ type Backoff struct {
 // Next returns how long to wait: a random duration above 0 and up to a ceiling that
 // doubles at every call, so that many who failed at once don't come back at once.
 func (b *Backoff) Next() time.Duration {
-	lowest, highest := b.Min, b.Max
+	now := b.now()
+	b.ceiling = now + min(now, b.highest()-now) // doubled, up to highest, and never overflowing
+	return 1 + rand.N(now)
+}
+
+// Again is Next, but leaves the ceiling as it is.
+func (b *Backoff) Again() time.Duration { return 1 + rand.N(b.now()) }
+
+// now returns the ceiling of the next wait.
+func (b *Backoff) now() time.Duration {
+	lowest := b.Min
 	if lowest <= 0 {
 		lowest = 100 * time.Millisecond
 	}
-	if highest <= 0 {
-		highest = 30 * time.Second
+	return min(max(b.ceiling, lowest), b.highest())
+}
+
+func (b *Backoff) highest() time.Duration {
+	if b.Max <= 0 {
+		return 30 * time.Second
 	}
-	now := min(max(b.ceiling, lowest), highest)
-	b.ceiling = now + min(now, highest-now) // doubled, up to highest, and never overflowing
-	return 1 + rand.N(now)
+	return b.Max
 }
 
 // Reset begins anew, after a success.

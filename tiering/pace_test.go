@@ -102,3 +102,23 @@ func TestNoLimit(t *testing.T) {
 		t.Errorf("%d bytes, %v, beyond the end", n, err)
 	}
 }
+
+// Again waits as Next would, as often as it is called.
+func TestBackoffAgain(t *testing.T) {
+	b := Backoff{Min: time.Second, Max: time.Minute}
+	b.Next()
+	longest := time.Duration(0)
+	for range 1000 {
+		d := b.Again()
+		if d <= 0 || d > 2*time.Second {
+			t.Fatalf("it waits for %v", d)
+		}
+		longest = max(longest, d)
+	}
+	if longest < time.Second {
+		t.Errorf("it never waits for more than %v", longest)
+	}
+	if d := b.Next(); d > 2*time.Second {
+		t.Errorf("then Next waits for %v", d)
+	}
+}

@@ -76,6 +76,9 @@ func usedBefore(dataDir string, store tiering.Store) bool {
 // tierExitCode tells what kind of failure an error of the tier is. What somebody has to
 // change first is a fault of the configuration.
 func tierExitCode(err error) int {
+	if errors.Is(err, mirror.ErrCopy) { // the settings are right, the directory is not
+		return exitData
+	}
 	if tiering.Permanent(err) || errors.Is(err, mirror.ErrTaken) || errors.Is(err, engine.ErrNeedsTier) {
 		return exitUsage
 	}

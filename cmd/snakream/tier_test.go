@@ -15,6 +15,7 @@ import (
 
 	"github.com/snakream/snakream/engine"
 	"github.com/snakream/snakream/engine/core"
+	"github.com/snakream/snakream/engine/mirror"
 	"github.com/snakream/snakream/internal/base"
 	"github.com/snakream/snakream/tiering"
 	"github.com/snakream/snakream/tiering/dir"
@@ -246,6 +247,8 @@ func TestExitCodesOfTiers(t *testing.T) {
 		{fmt.Errorf("%w: x: %w", engine.ErrTier, tiering.ErrDenied), exitUsage},
 		{fmt.Errorf("%w: x: %w", engine.ErrTier, &base.CorruptionError{Path: "mirror"}), exitFailure},
 		{fmt.Errorf("%w: timeout", engine.ErrTier), exitFailure},
+		{fmt.Errorf("%w: x: %w", engine.ErrTier, mirror.ErrTaken), exitUsage},
+		{fmt.Errorf("%w: x: %w: %w", engine.ErrTier, mirror.ErrTaken, mirror.ErrCopy), exitData},
 		{fmt.Errorf("x: %w", engine.ErrNeedsTier), exitUsage},
 	} {
 		if got := exitCode(test.err); got != test.want {

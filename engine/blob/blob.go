@@ -50,7 +50,7 @@ type Store struct {
 	idle    []*entry           // open, and read by nobody; the one that has been so for longest first
 	upload  uint64             // number of the next temporary file
 	local   int64              // bytes of the files that are here
-	unsaved map[Digest]*entry  // of which a copy is to be made
+	unsaved list.List          // *entry, of which a copy is to be made, in the order in which they came
 	lru     list.List          // of *entry: whose files may go, the one that was used longest ago first
 	saved   int                // entries that have an object
 	orphans map[uint64]*orphan // objects that nobody needs, by number
@@ -83,6 +83,7 @@ type entry struct {
 	object  Object        // Number 0: none
 	doubted bool          // the object may be damaged: another is to be made
 	saving  bool          // a copy is being made, so that it stays
+	unsaved *list.Element // in Store.unsaved
 	evict   *list.Element // in Store.lru
 }
 
@@ -123,7 +124,7 @@ func Open(fsys vfs.FS, dir string, refs map[Digest]int, remote Remote, log *slog
 	}
 	s := &Store{
 		fs: fsys, dir: dir, remote: remote, log: log, ledger: ledger{fs: fsys, dir: dir},
-		blobs: map[Digest]*entry{}, unsaved: map[Digest]*entry{}, orphans: objs.orphans,
+		blobs: map[Digest]*entry{}, orphans: objs.orphans,
 	}
 	for d, n := range refs {
 		if n > 0 {

@@ -76,7 +76,7 @@ func (u *tierUser) step(damage bool) error {
 	default:
 		return u.user.step()
 	case 0, 1:
-		u.pending = append(u.pending, u.s.Unsaved(1+u.rng.IntN(3))...)
+		u.pending = append(u.pending, u.s.Unsaved(1+u.rng.IntN(3), nil)...)
 		return u.copyOne()
 	case 2:
 		return u.copyOne()
@@ -341,7 +341,7 @@ func TestNoSpaceWithObjects(t *testing.T) {
 		must(t, u.open())
 		must(t, u.publish(content("first", 1000)))
 		if seed%2 == 0 {
-			u.pending = u.s.Unsaved(1)
+			u.pending = u.s.Unsaved(1, nil)
 			must(t, u.copyOne())
 		}
 		u.mem.SetFree(free)
@@ -364,7 +364,7 @@ func TestNoSpaceWithObjects(t *testing.T) {
 		if _, err := u.s.Collect(1 << 40); err != nil {
 			t.Fatal(err)
 		}
-		for _, p := range u.s.Unsaved(100) {
+		for _, p := range u.s.Unsaved(100, nil) {
 			u.pending = []Pending{p}
 			must(t, u.copyOne())
 		}
@@ -387,7 +387,7 @@ func TestLedgerIsResumed(t *testing.T) {
 	want := content("resumed", 1000)
 	d := mustUpload(t, s, want)
 	other := mustUpload(t, s, content("other", 1000))
-	p := s.Unsaved(2)
+	p := s.Unsaved(2, nil)
 	if p[0].Digest != other {
 		p[0], p[1] = p[1], p[0]
 	}

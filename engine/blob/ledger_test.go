@@ -205,7 +205,7 @@ func TestWriteRemote(t *testing.T) {
 	_, s, h := newTiered(t)
 	want := content("restored", 100_000)
 	d := mustUpload(t, s, want)
-	b, err := fileOf(s, s.Unsaved(1)[0])
+	b, err := fileOf(s, s.Unsaved(1, nil)[0])
 	must(t, err)
 	must(t, s.Close())
 	older, newer, nobodys := h.put(nil), h.put(b), h.put(nil)

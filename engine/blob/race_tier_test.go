@@ -70,7 +70,7 @@ func TestConcurrentUseWithObjects(t *testing.T) {
 	always(func(rng *rand.Rand) error { _, err := s.Evict(rng.Int64N(50_000)); return err })
 	for range 2 {
 		always(func(rng *rand.Rand) error {
-			for _, p := range s.Unsaved(2) {
+			for _, p := range s.Unsaved(2, nil) {
 				b, err := fileOf(s, p)
 				if err != nil || rng.IntN(4) == 0 {
 					s.GiveUp(p)
@@ -114,9 +114,9 @@ func TestConcurrentUseWithObjects(t *testing.T) {
 	}
 	must(t, s.Forget(s.Orphaned()))
 	expectFiles(t, mem, 0)
-	if len(s.blobs)+len(s.idle)+len(s.unsaved)+len(s.orphans)+s.lru.Len()+s.saved > 0 || s.local != 0 {
+	if len(s.blobs)+len(s.idle)+s.unsaved.Len()+len(s.orphans)+s.lru.Len()+s.saved > 0 || s.local != 0 {
 		t.Errorf("%d blobs, %d open, %d unsaved, %d orphans, %d of %d to be evicted, and %d bytes are left",
-			len(s.blobs), len(s.idle), len(s.unsaved), len(s.orphans), s.lru.Len(), s.saved, s.local)
+			len(s.blobs), len(s.idle), s.unsaved.Len(), len(s.orphans), s.lru.Len(), s.saved, s.local)
 	}
 	must(t, s.Close())
 }
@@ -142,7 +142,7 @@ func TestConcurrentHealing(t *testing.T) {
 				case 1:
 					_ = mem.Corrupt(s.path(d), 4096+rng.Int64N(3000), func(b []byte) { b[0] ^= 1 }) // if it is here
 				case 2:
-					for _, p := range s.Unsaved(1) {
+					for _, p := range s.Unsaved(1, nil) {
 						if b, err := fileOf(s, p); err != nil {
 							s.GiveUp(p)
 						} else if err := s.Saved(p, h.put(b)); err != nil {

@@ -36,10 +36,12 @@ func (s *Store) enlist(e *entry) {
 	has := e.object.Number != 0
 	// A file that is known to be damaged must not take the place of an object.
 	lacking := e.file == fileGood && (!has || e.doubted) || e.file == fileDamaged && !has
-	if lacking && !e.saving && s.remote != nil {
-		s.unsaved[e.digest] = e
-	} else {
-		delete(s.unsaved, e.digest)
+	switch lacking = lacking && s.remote != nil; { // while a copy is being made it keeps its place
+	case lacking && e.unsaved == nil:
+		e.unsaved = s.unsaved.PushBack(e)
+	case !lacking && e.unsaved != nil:
+		s.unsaved.Remove(e.unsaved)
+		e.unsaved = nil
 	}
 	switch mayGo := has && !e.doubted && e.file != fileAbsent; {
 	case mayGo && e.evict == nil:
@@ -51,21 +53,20 @@ func (s *Store) enlist(e *entry) {
 }
 
 // Unsaved returns at most so many blobs that snapshots refer to and that have no object,
-// or one that is in doubt. Each stays until Saved or GiveUp, and is not returned before.
-// One whose file can't be opened is not returned at all: see Lost. Without a Remote there
-// is none.
-func (s *Store) Unsaved(most int) (all []Pending) {
+// or one that is in doubt: those that have lacked one for longest, whether or not it was
+// tried. Those that the start found are in front, in any order. due, which must not call
+// the store, says which may come now; nil: all. Each stays until Saved or GiveUp, and is
+// not returned before. One whose file can't be opened is not returned at all: see Lost.
+// Without a Remote there is none.
+func (s *Store) Unsaved(most int, due func(Digest) bool) (all []Pending) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, e := range s.unsaved {
-		if len(all) >= most {
-			break
-		}
-		if e.refs == 0 || e.busy != nil || e.moving != nil {
+	for at := s.unsaved.Front(); at != nil && len(all) < most; at = at.Next() {
+		e := at.Value.(*entry)
+		if e.saving || e.refs == 0 || e.busy != nil || e.moving != nil || due != nil && !due(e.digest) {
 			continue
 		}
 		e.saving = true
-		s.enlist(e)
 		all = append(all, Pending{Digest: e.digest, Path: s.path(e.digest), Size: e.size, made: e.made})
 	}
 	return all
@@ -119,14 +120,21 @@ func (s *Store) Saved(p Pending, object uint64) error {
 	return errors.Join(err, wrong)
 }
 
-// GiveUp says that no copy has come of it. The blob comes again from Unsaved.
+// GiveUp says that no copy has come of it. The blob comes again from Unsaved, in the
+// place that it had.
 func (s *Store) GiveUp(p Pending) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if e := s.blobs[p.Digest]; e != nil && e.saving {
 		e.saving = false
-		s.enlist(e)
 	}
+}
+
+// Known reports whether the store has, or is to make or remove, a blob.
+func (s *Store) Known(d Digest) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.blobs[d] != nil
 }
 
 // setObject notes which object is a blob's. mu is held, but for a start.

@@ -115,7 +115,7 @@ func fileOf(s *Store, p Pending) ([]byte, error) {
 // save makes copies of all that has none and returns how many.
 func save(t testing.TB, s *Store, h *shelf) int {
 	t.Helper()
-	all := s.Unsaved(100)
+	all := s.Unsaved(100, nil)
 	for _, p := range all {
 		b, err := fileOf(s, p)
 		must(t, err)
@@ -252,8 +252,8 @@ func TestPending(t *testing.T) {
 	mem, s, h := newTiered(t)
 	one, two := content("one", 1000), content("two", 1000)
 	d := mustUpload(t, s, one)
-	all := s.Unsaved(10)
-	if len(all) != 1 || all[0].Digest != d || all[0].Path != s.path(d) || len(s.Unsaved(10)) != 0 {
+	all := s.Unsaved(10, nil)
+	if len(all) != 1 || all[0].Digest != d || all[0].Path != s.path(d) || len(s.Unsaved(10, nil)) != 0 {
 		t.Fatalf("%v is pending", all)
 	}
 	must(t, s.Unpin(d, 1))
@@ -263,7 +263,7 @@ func TestPending(t *testing.T) {
 	b, err := fileOf(s, all[0])
 	must(t, err)
 	s.GiveUp(all[0])
-	if len(s.Unsaved(10)) != 0 {
+	if len(s.Unsaved(10, nil)) != 0 {
 		t.Fatal("a copy of what nobody refers to")
 	}
 	if err := s.Saved(all[0], 5); err == nil {
@@ -272,7 +272,7 @@ func TestPending(t *testing.T) {
 	if !s.Pin(d) {
 		t.Fatal("it is gone")
 	}
-	all = s.Unsaved(10)
+	all = s.Unsaved(10, nil)
 	if len(all) != 1 || s.Saved(all[0], 0) == nil {
 		t.Fatalf("%v is pending", all)
 	}
@@ -284,12 +284,12 @@ func TestPending(t *testing.T) {
 	expectNumbers(t, "collected", s.Orphaned(), 1)
 	mustUpload(t, s, one)
 	mustUpload(t, s, two)
-	if n := len(s.Unsaved(1)); n != 1 {
+	if n := len(s.Unsaved(1, nil)); n != 1 {
 		t.Fatalf("%d instead of 1", n)
 	}
 	must(t, s.Close())
 	s = open(t, mem, map[Digest]int{d: 1})
-	if len(s.Unsaved(10)) != 0 {
+	if len(s.Unsaved(10, nil)) != 0 {
 		t.Fatal("copies without an object store")
 	}
 	must(t, s.Close())
@@ -379,7 +379,7 @@ func TestDamagedFileAndObject(t *testing.T) {
 					t.Errorf("saved %v, damaged at %d: %d bytes, %v", saved, at, len(got), err)
 				}
 			}
-			if all := s.Unsaved(1); !saved && at == 3 && (len(all) > 0 || !s.Lost(d)) {
+			if all := s.Unsaved(1, nil); !saved && at == 3 && (len(all) > 0 || !s.Lost(d)) {
 				t.Error("a copy is to be made of what can't be opened")
 			}
 			must(t, s.Close())
@@ -474,7 +474,7 @@ func TestSavedAfterHealing(t *testing.T) {
 	want := content("late", 200_000)
 	d := mustUpload(t, s, want)
 	must(t, mem.Corrupt(s.path(d), 100_000, func(b []byte) { b[0] ^= 1 }))
-	p := s.Unsaved(1)[0]
+	p := s.Unsaved(1, nil)[0]
 	f, seg, err := s.OpenFile(p)
 	must(t, err)
 	bad := make([]byte, seg.Size())
@@ -529,7 +529,7 @@ func TestPinDuringEviction(t *testing.T) {
 			}
 		})
 		<-reached
-		if !s.Pin(d) || s.Unpin(d, 1) != nil || !s.Has(d) || len(s.Unsaved(1)) > 0 || evictAll(t, s) != 0 {
+		if !s.Pin(d) || s.Unpin(d, 1) != nil || !s.Has(d) || len(s.Unsaved(1, nil)) > 0 || evictAll(t, s) != 0 {
 			t.Error("it can't be referred to")
 		}
 		wg.Go(func() { expect(t, s, want) })

@@ -52,7 +52,7 @@ func (s *site) kept(was map[string][]byte, p *Plan) {
 		}
 		moved := filepath.Join(p.Quarantine, rel)
 		switch {
-		case path == "data/SNAKREAM" || filepath.Base(path) == "LOCK" || filepath.Ext(path) == ".spare":
+		case path == "data/SNAKREAM" || path == "data/TIER" || filepath.Base(path) == "LOCK" || filepath.Ext(path) == ".spare":
 		case bytes.Equal(is[path], b) || bytes.Equal(is[moved], b):
 		case filepath.Base(path) == "CURRENT" || strings.HasPrefix(filepath.Base(path), "MANIFEST-") && bytes.HasPrefix(b, is[moved]) && len(bytes.Trim(b[len(is[moved]):], "\x00")) == 0:
 		default:

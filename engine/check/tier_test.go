@@ -1,6 +1,7 @@
 package check
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"github.com/snakream/snakream/engine/core"
 	"github.com/snakream/snakream/engine/mirror"
 	"github.com/snakream/snakream/internal/vfs/vfstest"
+	"github.com/snakream/snakream/tiering"
 	"github.com/snakream/snakream/tiering/tiertest"
 )
 
@@ -141,5 +143,27 @@ func TestRepairOfReplacedDirectory(t *testing.T) {
 		if state, _, err := mirror.Load(t.Context(), store); err != nil || state.History != 2 {
 			t.Errorf("history %d, %v", state.History, err)
 		}
+	})
+}
+
+// Of copies of a directory one has been started since: a repair of another one does not
+// get it the mirror either.
+func TestRepairOfACopy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, store := tieredSite(t, 20)
+		other := s.twin()
+		s.close(s.open(0))
+		before := store.Bytes(tiering.MirrorKey)
+		path, at := other.find("data/shard-00/wal/*.wal", "<late 9 ")
+		other.flip(path, at)
+		for range 2 {
+			if _, err := Apply(dataDir, other.options(0), now); !errors.Is(err, mirror.ErrTaken) || !errors.Is(err, mirror.ErrCopy) {
+				t.Errorf("%v", err)
+			}
+		}
+		if !bytes.Equal(before, store.Bytes(tiering.MirrorKey)) {
+			t.Error("the mirror has changed")
+		}
+		s.close(s.open(0))
 	})
 }

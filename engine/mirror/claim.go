@@ -2,28 +2,29 @@ package mirror
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/snakream/snakream/internal/base"
 	"github.com/snakream/snakream/tiering"
 )
 
-// Claim makes this data directory the writer of the prefix: it writes the first mirror,
-// epoch 1, where there is none, and takes the next epoch where the mirror is its own
-// from before, which fences the handle that had it. The state is what the mirror then
-// says, durably. ErrTaken says that the mirror is of another node or another history.
-// After any other error it is open whether the epoch was taken; Claim again finds out.
-func Claim(ctx context.Context, store tiering.Store, want Identity, now base.Millis) (*Handle, State, error) {
-	h, s, err := claim(ctx, store, want, now)
+// Claim makes w the writer of the prefix, for this data directory: it writes the first
+// mirror, epoch 1, where there is none, and takes the next epoch where Admits says that
+// it may, which fences the handle that had it. The state is what the mirror then says,
+// durably. known are the writers that the directory has been, or may have been; w is one
+// of them. The errors are those of Admits. After any other error it is open whether the
+// epoch was taken; Claim again finds out, as the same writer or as one that knows it.
+func Claim(ctx context.Context, store tiering.Store, want Identity, w Writer, known []Writer, now base.Millis) (*Handle, State, error) {
+	h, s, err := claim(ctx, store, want, w, known, now)
 	if err != nil {
 		return nil, State{}, fmt.Errorf("mirror: claim %s: %w", store, err)
 	}
 	return h, s, nil
 }
 
-func claim(ctx context.Context, store tiering.Store, want Identity, now base.Millis) (*Handle, State, error) {
+func claim(ctx context.Context, store tiering.Store, want Identity, w Writer, known []Writer, now base.Millis) (*Handle, State, error) {
 	for range swapTries {
 		s, v, err := load(ctx, store)
 		switch {
@@ -34,10 +35,12 @@ func claim(ctx context.Context, store tiering.Store, want Identity, now base.Mil
 			}
 		case err != nil:
 			return nil, State{}, err
-		case s.identity() != want:
-			return nil, State{}, taken(&s, want)
+		case s.Writer != w || s.identity() != want:
+			if err := s.Admits(want, known); err != nil {
+				return nil, State{}, err
+			}
 		}
-		h, s, err := take(ctx, store, s, v, now)
+		h, s, err := take(ctx, store, s, v, w, now)
 		if !errors.Is(err, tiering.ErrConflict) {
 			return h, s, err
 		}
@@ -45,23 +48,38 @@ func claim(ctx context.Context, store tiering.Store, want Identity, now base.Mil
 	return nil, State{}, fmt.Errorf("another process of this node claimed it %d times meanwhile", swapTries)
 }
 
-// TakeOver makes a restored data directory the writer of the prefix, with the next epoch
-// and the history number after the old one; of by only Node and Created count, the
-// rest stays as it was. It does so only if the mirror is still old, of version v.
+// Admits returns nil when a data directory may take the next epoch: the mirror is its
+// own, written by a writer that it knows. ErrTaken says that it is of another node or
+// another history, or, with ErrCopy, of another copy of this very directory.
+func (s *State) Admits(want Identity, known []Writer) error {
+	switch {
+	case s.identity() != want:
+		return taken(s, want)
+	case !slices.Contains(known, s.Writer):
+		return fmt.Errorf("%w: %w: it was started after they were one, as epoch %d, and last wrote at %s. "+
+			"Start that one, and put this one aside. If that one is lost for good, restore what it has left into an empty directory with 'snakream restore'",
+			ErrTaken, ErrCopy, s.Epoch, stamp(s.Written))
+	}
+	return nil
+}
+
+// TakeOver makes w, for a restored data directory, the writer of the prefix, with the
+// next epoch and the history number after the old one; of by only Node and Created count,
+// the rest stays as it was. It does so only if the mirror is still old, of version v.
 // Otherwise somebody else wrote, and it returns ErrTaken. After any other error it is
 // open whether the prefix was taken; the same call again finds out.
-func TakeOver(ctx context.Context, store tiering.Store, old State, v tiering.Version, by Identity, now base.Millis) (*Handle, State, error) {
-	h, s, err := takeOver(ctx, store, old, v, by, now)
+func TakeOver(ctx context.Context, store tiering.Store, old State, v tiering.Version, by Identity, w Writer, now base.Millis) (*Handle, State, error) {
+	h, s, err := takeOver(ctx, store, old, v, by, w, now)
 	if err != nil {
 		return nil, State{}, fmt.Errorf("mirror: take over %s: %w", store, err)
 	}
 	return h, s, nil
 }
 
-func takeOver(ctx context.Context, store tiering.Store, old State, v tiering.Version, by Identity, now base.Millis) (*Handle, State, error) {
+func takeOver(ctx context.Context, store tiering.Store, old State, v tiering.Version, by Identity, w Writer, now base.Millis) (*Handle, State, error) {
 	next := old
 	next.Node, next.Created, next.History = by.Node, by.Created, old.History+1
-	h, s, err := take(ctx, store, next, v, now)
+	h, s, err := take(ctx, store, next, v, w, now)
 	if !errors.Is(err, tiering.ErrConflict) {
 		return h, s, err
 	}
@@ -70,22 +88,20 @@ func takeOver(ctx context.Context, store tiering.Store, old State, v tiering.Ver
 	case err != nil:
 		return nil, State{}, err
 	case found.identity() == next.identity():
-		// An earlier call did it, and its answer was lost.
-		return claim(ctx, store, next.identity(), now)
+		// An earlier call did it, and its answer was lost. Or a copy was faster.
+		return claim(ctx, store, next.identity(), w, nil, now)
 	}
 	return nil, State{}, fmt.Errorf("%w: while it was restored, node %x wrote to it, history %d, last at %s. "+
 		"If that node is to be replaced, stop it and restore again", ErrTaken, found.Node, found.History, stamp(found.Written))
 }
 
-// take writes s, of the epoch after the one it has, in place of version v. ErrConflict
+// take writes s as w, of the epoch after the one it has, in place of version v. ErrConflict
 // says that another version is there, which is not by this call.
-func take(ctx context.Context, store tiering.Store, s State, v tiering.Version, now base.Millis) (*Handle, State, error) {
+func take(ctx context.Context, store tiering.Store, s State, v tiering.Version, w Writer, now base.Millis) (*Handle, State, error) {
 	s.Epoch++
 	s.Sequence = 1
 	s.Written = now
-	if _, err := rand.Read(s.Writer[:]); err != nil {
-		return nil, State{}, err
-	}
+	s.Writer = w
 	if err := s.check(); err != nil {
 		return nil, State{}, err
 	}

@@ -113,8 +113,12 @@ func (h *Handle) look(ctx context.Context) (State, error) {
 	case err != nil:
 		return State{}, err
 	case !s.isOf(&h.own):
-		h.fenced = fmt.Errorf("%w: %s is now written by node %x, epoch %d, history %d, last at %s; this was epoch %d",
-			ErrFenced, h.store, s.Node, s.Epoch, s.History, stamp(s.Written), h.own.Epoch)
+		who := ""
+		if s.identity() == h.own.identity() {
+			who = " from another copy of this data directory"
+		}
+		h.fenced = fmt.Errorf("%w: %s is now written by node %x%s, epoch %d, history %d, last at %s; this was epoch %d",
+			ErrFenced, h.store, s.Node, who, s.Epoch, s.History, stamp(s.Written), h.own.Epoch)
 		return State{}, h.fenced
 	}
 	h.version = v

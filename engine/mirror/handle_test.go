@@ -51,11 +51,25 @@ func (f *faults) hook(op, _ string) error {
 	return nil
 }
 
-func claimed(t *testing.T, store tiering.Store, id Identity) (*Handle, State) {
+// claimed claims as somebody new who knows who has the mirror.
+func claimed(t *testing.T, store *tiertest.Memory, id Identity) (*Handle, State) {
 	t.Helper()
-	h, s, err := Claim(t.Context(), store, id, 1)
+	var known []Writer
+	if b := store.Bytes(tiering.MirrorKey); b != nil {
+		s, err := Decode("m", b)
+		must(t, err)
+		known = append(known, s.Writer)
+	}
+	h, s, err := Claim(t.Context(), store, id, newWriter(t), known, 1)
 	must(t, err)
 	return h, s
+}
+
+func newWriter(t *testing.T) Writer {
+	t.Helper()
+	w, err := NewWriter()
+	must(t, err)
+	return w
 }
 
 // inStore returns what the mirror says now.
@@ -72,7 +86,7 @@ func TestFirstClaim(t *testing.T) {
 		t.Errorf("no mirror: %v", err)
 	}
 	h, s := claimed(t, store, node(1))
-	if s.Epoch != 1 || s.identity() != node(1) || s.Written != 1 || s.Objects != 1 || len(s.Shard) != 2 || s.Sequence != 1 || s.Writer == [16]byte{} {
+	if s.Epoch != 1 || s.identity() != node(1) || s.Written != 1 || s.Objects != 1 || len(s.Shard) != 2 || s.Sequence != 1 || s.Writer == (Writer{}) {
 		t.Errorf("%+v", s)
 	}
 	if got := inStore(t, store); !reflect.DeepEqual(got, s) {
@@ -80,7 +94,7 @@ func TestFirstClaim(t *testing.T) {
 	}
 	must(t, h.Check(t.Context()))
 	for _, bad := range []Identity{{History: 1}, {Shards: 1}, {History: 1, Shards: -1}} {
-		if _, _, err := Claim(t.Context(), tiertest.NewMemory(), bad, 1); !errors.Is(err, ErrInvalid) {
+		if _, _, err := Claim(t.Context(), tiertest.NewMemory(), bad, Writer{1}, nil, 1); !errors.Is(err, ErrInvalid) {
 			t.Errorf("%+v: %v", bad, err)
 		}
 	}
@@ -94,7 +108,7 @@ func TestCommit(t *testing.T) {
 	s.Dead = []Dead{{Key: tiering.SegmentKey(0, 1, 50), Since: 2}}
 	sent := s
 	// Who wrote it is the handle's to say.
-	sent.Node, sent.Epoch, sent.Writer, sent.History, sent.Seed = [16]byte{9}, 77, [16]byte{}, 9, 9
+	sent.Node, sent.Epoch, sent.Writer, sent.History, sent.Seed = [16]byte{9}, 77, Writer{}, 9, 9
 	must(t, h.Commit(t.Context(), sent))
 	s.Sequence = 2
 	if got := inStore(t, store); !reflect.DeepEqual(got, s) {
@@ -172,13 +186,46 @@ func TestTaken(t *testing.T) {
 		store := tiertest.NewMemory()
 		claimed(t, store, tt.has)
 		before := inStore(t, store)
-		_, _, err := Claim(t.Context(), store, tt.want, 5)
-		if !errors.Is(err, ErrTaken) || !strings.Contains(err.Error(), tt.says) || !strings.Contains(err.Error(), fmt.Sprintf("%x", tt.has.Node)) {
+		_, _, err := Claim(t.Context(), store, tt.want, newWriter(t), []Writer{before.Writer}, 5)
+		if !errors.Is(err, ErrTaken) || errors.Is(err, ErrCopy) || !strings.Contains(err.Error(), tt.says) || !strings.Contains(err.Error(), fmt.Sprintf("%x", tt.has.Node)) {
 			t.Errorf("%s: %v", name, err)
 		}
 		if got := inStore(t, store); !reflect.DeepEqual(got, before) || store.Counts()["swap"] != 1 {
 			t.Errorf("%s: it was touched: %+v", name, got)
 		}
+	}
+}
+
+// Of copies of a data directory each knows only who it was itself: the one that was
+// started has the prefix, and no other takes it, whoever of them starts again.
+func TestCopies(t *testing.T) {
+	store := tiertest.NewMemory()
+	_, s := claimed(t, store, node(1))
+	known := []Writer{s.Writer}
+	a, b := newWriter(t), newWriter(t)
+	h, _, err := Claim(t.Context(), store, node(1), a, append(known, a), 2)
+	must(t, err)
+	before := inStore(t, store)
+	for range 2 {
+		_, _, err := Claim(t.Context(), store, node(1), b, append(known, b), 3)
+		if !errors.Is(err, ErrTaken) || !errors.Is(err, ErrCopy) || !strings.Contains(err.Error(), "put this one aside") {
+			t.Errorf("the other copy: %v", err)
+		}
+	}
+	if got := inStore(t, store); !reflect.DeepEqual(got, before) {
+		t.Errorf("it wrote %+v", got)
+	}
+	must(t, h.Check(t.Context()))
+	_, _, err = Claim(t.Context(), store, node(1), a, nil, 4)
+	must(t, err) // the same run, which has not heard what became of its claim
+	// As a copy is repaired, and another has been repaired meanwhile.
+	old, v, err := Load(t.Context(), store)
+	must(t, err)
+	by := Identity{Node: old.Node, Created: old.Created}
+	_, _, err = TakeOver(t.Context(), store, old, v, by, a, 5)
+	must(t, err)
+	if _, _, err := TakeOver(t.Context(), store, old, v, by, b, 5); !errors.Is(err, ErrCopy) {
+		t.Errorf("the other copy takes over: %v", err)
 	}
 }
 
@@ -200,7 +247,7 @@ func TestUnreadable(t *testing.T) {
 			var v *base.VersionError
 			return errors.As(err, &c) && name == "damaged" || errors.As(err, &v) && name == "newer"
 		}
-		if _, _, err := Claim(t.Context(), store, node(1), 1); !known(err) {
+		if _, _, err := Claim(t.Context(), store, node(1), Writer{1}, []Writer{s.Writer}, 1); !known(err) {
 			t.Errorf("%s: Claim: %v", name, err)
 		}
 		if err := h.Commit(t.Context(), s); !known(err) {
@@ -243,7 +290,7 @@ func TestTakeOver(t *testing.T) {
 	must(t, err)
 
 	by := Identity{Node: [16]byte{2}, Created: 55}
-	h, s, err := TakeOver(t.Context(), store, old, v, by, 66)
+	h, s, err := TakeOver(t.Context(), store, old, v, by, newWriter(t), 66)
 	must(t, err)
 	want := Identity{Node: [16]byte{2}, History: 2, Shards: 2, Seed: 1, Created: 55}
 	if s.identity() != want || s.Epoch != 2 || s.Written != 66 || s.Objects != 300 || len(s.Shard[0].Segments) != 1 {
@@ -252,11 +299,11 @@ func TestTakeOver(t *testing.T) {
 	if err := lost.Commit(t.Context(), old); !errors.Is(err, ErrFenced) {
 		t.Errorf("the node that was taken for lost: %v", err)
 	}
-	if _, _, err := Claim(t.Context(), store, node(1), 1); !errors.Is(err, ErrTaken) {
+	if _, _, err := Claim(t.Context(), store, node(1), Writer{1}, []Writer{old.Writer, s.Writer}, 1); !errors.Is(err, ErrTaken) {
 		t.Errorf("it starts again: %v", err)
 	}
 	must(t, h.Commit(t.Context(), s))
-	if _, _, err := TakeOver(t.Context(), store, old, v, Identity{Node: [16]byte{3}}, 1); !errors.Is(err, ErrTaken) {
+	if _, _, err := TakeOver(t.Context(), store, old, v, Identity{Node: [16]byte{3}}, newWriter(t), 1); !errors.Is(err, ErrTaken) {
 		t.Errorf("a second restore of the same: %v", err)
 	}
 	// What was restored starts.
@@ -264,7 +311,7 @@ func TestTakeOver(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 	old.History = maxHistory
-	if _, _, err := TakeOver(t.Context(), store, old, v, by, 1); !errors.Is(err, ErrInvalid) {
+	if _, _, err := TakeOver(t.Context(), store, old, v, by, newWriter(t), 1); !errors.Is(err, ErrInvalid) {
 		t.Errorf("no history number is left: %v", err)
 	}
 }
@@ -274,12 +321,12 @@ func TestTakeOver(t *testing.T) {
 func TestLostAnswers(t *testing.T) {
 	type call func(t *testing.T, store tiering.Store, h *Handle, s State) error
 	commit := func(t *testing.T, _ tiering.Store, h *Handle, s State) error { return h.Commit(t.Context(), s) }
-	claim := func(t *testing.T, store tiering.Store, _ *Handle, _ State) error {
-		_, _, err := Claim(t.Context(), store, node(1), 2)
+	claim := func(t *testing.T, store tiering.Store, h *Handle, _ State) error {
+		_, _, err := Claim(t.Context(), store, node(1), Writer{5}, []Writer{h.own.Writer}, 2)
 		return err
 	}
 	takeOver := func(t *testing.T, store tiering.Store, _ *Handle, old State) error {
-		_, _, err := TakeOver(t.Context(), store, old, "1", Identity{Node: [16]byte{2}}, 2)
+		_, _, err := TakeOver(t.Context(), store, old, "1", Identity{Node: [16]byte{2}}, Writer{5}, 2)
 		return err
 	}
 	type outcome struct{ err, done bool }
@@ -327,7 +374,7 @@ func TestLostAnswers(t *testing.T) {
 	var before faults
 	store = &tiertest.Memory{Before: before.hook}
 	before.plan("swap", true)
-	if _, _, err := Claim(t.Context(), store, node(1), 1); !errors.Is(err, errLost) {
+	if _, _, err := Claim(t.Context(), store, node(1), Writer{1}, nil, 1); !errors.Is(err, errLost) {
 		t.Errorf("%v", err)
 	}
 }
@@ -340,7 +387,7 @@ func TestCancelled(t *testing.T) {
 	if err := h.Commit(ctx, s); !errors.Is(err, context.Canceled) {
 		t.Errorf("%v", err)
 	}
-	if _, _, err := Claim(ctx, store, node(1), 1); !errors.Is(err, context.Canceled) {
+	if _, _, err := Claim(ctx, store, node(1), Writer{1}, []Writer{s.Writer}, 1); !errors.Is(err, context.Canceled) {
 		t.Errorf("%v", err)
 	}
 	must(t, h.Commit(t.Context(), s))

@@ -7,6 +7,8 @@ package mirror
 
 import (
 	"context"
+	"crypto/rand"
+	"encoding/hex"
 	"errors"
 	"fmt"
 
@@ -19,6 +21,10 @@ import (
 // is, since when, and what to do.
 var ErrTaken = errors.New("the prefix belongs to another node")
 
+// ErrCopy says, along with ErrTaken, that it is another copy of the same data directory
+// that has the prefix: this one does not know who wrote the mirror.
+var ErrCopy = errors.New("another copy of this data directory has it")
+
 // ErrFenced says that the prefix was this handle's and no longer is. Nothing may be
 // uploaded to it or deleted from it any more.
 var ErrFenced = errors.New("the prefix has been taken over")
@@ -28,12 +34,12 @@ var ErrInvalid = errors.New("invalid state")
 
 // State is what a mirror says.
 type State struct {
-	// The writer. A restore and a start of the node take the next epoch; Writer is random
-	// and new with each of them. Sequence counts what the writer wrote, so that no two
-	// contents of the object are the same. A Handle sets these.
+	// The writer. A restore and a start of the node take the next epoch, each as a Writer
+	// of its own. Sequence counts what the writer wrote, so that no two contents of the
+	// object are the same. A Handle sets these.
 	Node     [16]byte
 	Epoch    uint64
-	Writer   [16]byte
+	Writer   Writer
 	Sequence uint64
 
 	// The data directory, as in its identity. A Handle sets these too.
@@ -65,6 +71,20 @@ type Dead struct {
 	Key   string      // as tiering.SegmentKey and tiering.BlobKey make it
 	Since base.Millis // when it was taken out
 }
+
+// Writer is who writes a mirror: one run of the program on one data directory. It is
+// random, so that of copies of a directory, which have all else in common, each is told
+// from the others by what it has called itself.
+type Writer [16]byte
+
+// NewWriter returns a writer that nobody else is.
+func NewWriter() (w Writer, err error) {
+	_, err = rand.Read(w[:])
+	return w, err
+}
+
+// String returns the writer in hexadecimal.
+func (w Writer) String() string { return hex.EncodeToString(w[:]) }
 
 // Identity is what a data directory says of itself.
 type Identity struct {

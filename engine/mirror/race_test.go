@@ -22,7 +22,7 @@ func TestNodesRace(t *testing.T) {
 		winners := 0
 		for i := range byte(8) {
 			wg.Go(func() {
-				h, s, err := Claim(t.Context(), store, node(i+1), 1)
+				h, s, err := Claim(t.Context(), store, node(i+1), Writer{i + 1}, nil, 1)
 				switch {
 				case err == nil:
 					if err := h.Commit(t.Context(), s); err != nil {
@@ -53,7 +53,7 @@ func TestRestoresRace(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range byte(8) {
 		wg.Go(func() {
-			_, _, err := TakeOver(t.Context(), store, old, v, Identity{Node: [16]byte{i + 2}}, 1)
+			_, _, err := TakeOver(t.Context(), store, old, v, Identity{Node: [16]byte{i + 2}}, Writer{i + 2}, 1)
 			errs <- err
 		})
 	}
@@ -72,34 +72,47 @@ func TestRestoresRace(t *testing.T) {
 	}
 }
 
-// Two processes on copies of one data directory claim at the very same time: afterwards
-// exactly one of them can write, and the other one learns that it can't.
+// Two processes on copies of one data directory claim at the very same time: exactly one
+// of them gets it. When the other one, for it is a copy of the first as it runs, knows
+// the first, it takes over from it, and the first learns that it can't write any more.
 func TestHandlesRace(t *testing.T) {
-	for range 100 {
+	for i := range 100 {
 		store := tiertest.NewMemory()
-		claimed(t, store, node(1))
+		_, s := claimed(t, store, node(1))
+		all := []Writer{newWriter(t), newWriter(t)}
 		var wg sync.WaitGroup
 		handles := make([]*Handle, 2)
 		errs := make([]error, 2)
 		for i := range handles {
-			wg.Go(func() { handles[i], _, errs[i] = Claim(t.Context(), store, node(1), 1) })
-		}
-		wg.Wait()
-		must(t, errors.Join(errs...))
-		state := inStore(t, store)
-		for i, h := range handles {
 			wg.Go(func() {
-				for range 3 {
-					errs[i] = h.Commit(t.Context(), state)
-				}
+				handles[i], _, errs[i] = Claim(t.Context(), store, node(1), all[i], []Writer{s.Writer}, 1)
 			})
 		}
 		wg.Wait()
-		if errs[0] == nil {
-			errs[0], errs[1] = errs[1], errs[0]
-		}
-		if !errors.Is(errs[0], ErrFenced) || errs[1] != nil {
+		if (errs[0] == nil) == (errs[1] == nil) || !errors.Is(errors.Join(errs...), ErrCopy) {
 			t.Fatalf("%v, %v", errs[0], errs[1])
+		}
+		loser := 0
+		if errs[0] == nil {
+			loser = 1
+		}
+		state := inStore(t, store)
+		must(t, handles[1-loser].Commit(t.Context(), state))
+		if i%2 == 0 {
+			continue
+		}
+		first := state
+		wg.Go(func() {
+			handles[loser], state, errs[loser] = Claim(t.Context(), store, node(1), all[loser], all, 1)
+		})
+		for range 3 {
+			errs[1-loser] = handles[1-loser].Commit(t.Context(), first)
+		}
+		wg.Wait()
+		must(t, errs[loser])
+		must(t, handles[loser].Commit(t.Context(), state))
+		if err := handles[1-loser].Commit(t.Context(), first); !errors.Is(err, ErrFenced) {
+			t.Fatalf("the first one: %v", err)
 		}
 	}
 }
@@ -177,9 +190,15 @@ type actor struct {
 
 func (l *lateStore) run(ctx context.Context) error {
 	var actors []*actor
+	var known []Writer
 	for now := base.Millis(1); now < 60; now++ {
 		if len(actors) == 0 || l.rng.IntN(12) == 0 {
-			h, s, err := Claim(ctx, l, node(1), now)
+			w, err := NewWriter()
+			if err != nil {
+				return err
+			}
+			known = append(known, w)
+			h, s, err := Claim(ctx, l, node(1), w, known, now)
 			switch {
 			case err == nil:
 				actors = append(actors, &actor{h: h, s: s})
