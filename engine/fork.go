@@ -60,17 +60,12 @@ func (e *Engine) submitFork(o *Op) error {
 	return nil
 }
 
-// SourceUnavailable answers a fork whose source is only in the object store where the
-// fork begins, when that can't be asked: 503. It is the engine's own, and far from core's
-// codes: what decides there reads nothing.
-const SourceUnavailable core.Code = 0xff
-
 // forkRefused says what a chain that ended with an error answers. What is damaged now
 // will be damaged in a moment too, so that must not sound like an overload.
 func (e *Engine) forkRefused(spec *core.ForkSpec, err error) core.Code {
 	switch {
 	case errors.Is(err, ErrColdUnavailable):
-		return SourceUnavailable
+		return core.SourceUnavailable
 	case errors.Is(err, ErrOverloaded):
 		return core.Overloaded
 	case errors.Is(err, ErrClosed):

@@ -187,7 +187,7 @@ func TestForkOfColdSource(t *testing.T) {
 		ev := createEvent("fork")
 		ev.Fork = &core.ForkSpec{Bucket: "b", Name: "src", HasOffset: true, Offset: 200}
 		for range 2 {
-			r.must("", ev, engine.SourceUnavailable)
+			r.must("", ev, core.SourceUnavailable)
 		}
 		if r.view("fork") != nil {
 			t.Error("the refused fork is there")

@@ -196,8 +196,7 @@ var outcomes = [...]protocol.Outcome{
 	core.Overloaded:          protocol.Overloaded,
 	core.ShuttingDown:        protocol.Draining,
 	core.SourceDamaged:       protocol.RangeDamaged,
-
-	engine.SourceUnavailable: protocol.ColdUnavailable,
+	core.SourceUnavailable:   protocol.ColdUnavailable,
 }
 
 // outcomeOf translates how ev ended. A code that is no answer is Unavailable.

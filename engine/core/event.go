@@ -164,6 +164,7 @@ const (
 	Overloaded          // 503
 	ShuttingDown        // 503
 	SourceDamaged       // 500, a fork's source can't be read where the fork begins
+	SourceUnavailable   // 503, it is only in the object store there, which can't be asked
 
 	// Not answers: the engine has something to do first.
 	NeedsSource // the fork's source has to be pinned
