@@ -100,7 +100,18 @@ func (e *Engine) openBlobs() error {
 	}
 	var err error
 	e.blobs, err = blob.Open(e.opts.FS, e.path(blobDir), refs, remote, e.opts.Logger)
+	if err == nil {
+		e.blobs.Beside(e.logged)
+	}
 	return err
+}
+
+// logged returns a number that is another one after each sync of a log.
+func (e *Engine) logged() (n uint64) {
+	for _, s := range e.shards {
+		n += s.durable.Load()
+	}
+	return n
 }
 
 // syncBlobs makes durable what publications so far have told the blob store.

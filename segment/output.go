@@ -9,8 +9,10 @@ import (
 )
 
 const (
-	writeBytes    = 512 << 10 // a write of the payload, and what a paced writer leaves to the page cache
-	allocateBytes = 8 << 20   // beyond the size hint
+	writeBytes    = 512 << 10 // a write of the payload, and what a paced writer leaves to the page cache, …
+	politeFor     = 64
+	politeBytes   = BlockBytes // … while nobody else syncs; else this
+	allocateBytes = 8 << 20    // beyond the size hint
 )
 
 // output writes a file from the end of its header on, and sums the blocks of the
@@ -22,24 +24,27 @@ type output struct {
 	summed    int    // so much of buf is in the table
 	pos       int64
 	allocated int64
+	unit      int // of buf, at which it is written; whole blocks
 	paced     bool
-	dirty     int64  // written and not synced
-	table     []byte // the checksum table so far
+	busy      func() bool // see Writer.Pace
+	polite    int         // small portions that are left, if positive
+	dirty     int64       // written and not synced
+	table     []byte      // the checksum table so far
 }
 
 func newOutput(f vfs.File, path string) output {
-	return output{f: f, path: path, buf: vfs.Aligned(writeBytes)[:0], pos: headerBytes}
+	return output{f: f, path: path, buf: vfs.Aligned(writeBytes)[:0], unit: writeBytes, pos: headerBytes}
 }
 
 // write adds p to the region that is being written.
 func (o *output) write(p []byte) error {
 	for len(p) > 0 {
-		n := copy(o.buf[len(o.buf):cap(o.buf)], p)
+		n := copy(o.buf[len(o.buf):o.unit], p)
 		o.buf, p = o.buf[:len(o.buf)+n], p[n:]
 		for len(o.buf)-o.summed >= BlockBytes {
 			o.sum(o.summed + BlockBytes)
 		}
-		if len(o.buf) == cap(o.buf) {
+		if len(o.buf) == o.unit {
 			if err := o.flush(); err != nil {
 				return err
 			}
@@ -63,7 +68,7 @@ func (o *output) endRegion() error {
 }
 
 func (o *output) flush() error {
-	if o.paced && o.dirty >= writeBytes && len(o.buf) == cap(o.buf) { // what is less is for close to sync
+	if o.paced && o.dirty >= int64(o.unit) && len(o.buf) == o.unit { // what is less is for close to sync
 		if err := o.sync(); err != nil {
 			return err
 		}
@@ -72,7 +77,30 @@ func (o *output) flush() error {
 		return err
 	}
 	o.buf, o.summed = o.buf[:0], 0
+	if o.paced {
+		o.choose()
+	}
 	return nil
+}
+
+// pace begins in small portions: nobody knows yet whether others sync.
+func (o *output) pace(busy func() bool) {
+	o.paced, o.busy = true, busy
+	if busy != nil {
+		o.polite, o.unit = politeFor, politeBytes
+	}
+}
+
+// choose takes small portions from when somebody else has synced until nobody has for
+// politeFor of them: most portions take less time than passes between two others' syncs.
+func (o *output) choose() {
+	o.polite--
+	if o.busy != nil && o.busy() {
+		o.polite = politeFor
+	}
+	if o.unit = writeBytes; o.polite > 0 {
+		o.unit = politeBytes
+	}
 }
 
 // append writes p at the end of the file.

@@ -61,9 +61,11 @@ func Create(fs vfs.FS, path string, id base.SegmentID, sizeHint int64, kind uint
 	return w, nil
 }
 
-// Pace has the writer sync as it goes, each half megabyte: Finish would make the disk busy with
-// all of a large segment at once, while others wait for their own syncs.
-func (w *Writer) Pace() { w.out.paced = true }
+// Pace has the writer sync as it goes: Finish would make the disk busy with all of a
+// large segment at once, while others wait for their own syncs. It syncs each half
+// megabyte, and each block once busy says that somebody has synced since it was asked
+// last, and for some megabytes after that. busy may be nil.
+func (w *Writer) Pace(busy func() bool) { w.out.pace(busy) }
 
 // spacious returns b with room for n more bytes. It doubles: append makes a large slice
 // a quarter larger, and so several times as much garbage as it grows to.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"math"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -165,7 +166,7 @@ func TestPace(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		w.Pace()
+		w.Pace(nil)
 		fs.StartTrace(vfstest.Write, vfstest.Datasync)
 		if err := w.Begin(1, 0, 0); err != nil {
 			t.Fatal(err)
@@ -199,5 +200,68 @@ func TestPace(t *testing.T) {
 		if syncs != c.syncs {
 			t.Errorf("%d bytes: %d syncs instead of %d", c.size, syncs, c.syncs)
 		}
+	}
+}
+
+// While others sync, a paced writer does not keep the disk from them for long; once they
+// do not, it goes on in large portions.
+func TestPaceBesideOthers(t *testing.T) {
+	fs := vfstest.New()
+	w, err := Create(fs, "paced", 1, 0, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	asked := 0
+	w.Pace(func() bool { asked++; return asked == 1 })
+	fs.StartTrace(vfstest.Write, vfstest.Datasync)
+	const size = politeFor*politeBytes + 4*writeBytes
+	err = errors.Join(w.Begin(1, 0, 0), w.Payload(make([]byte, size)), w.Boundary(size))
+	if _, ferr := w.Finish(); err != nil || ferr != nil {
+		t.Fatal(err, ferr)
+	}
+	var syncs []int // how many bytes each covers
+	dirty := 0
+	for _, line := range fs.Trace() {
+		if strings.HasPrefix(line, "datasync") {
+			syncs = append(syncs, dirty)
+			dirty = 0
+			continue
+		}
+		n, err := strconv.Atoi(line[strings.LastIndex(line, "+")+1:])
+		if err != nil {
+			t.Fatalf("%q: %v", line, err)
+		}
+		dirty += n
+	}
+	small := 0
+	for i, n := range syncs[:len(syncs)-1] {
+		if n > writeBytes+politeBytes {
+			t.Errorf("sync %d covers %d bytes", i, n)
+		}
+		if n == politeBytes {
+			small++
+		}
+	}
+	if small < politeFor-2 || len(syncs) > politeFor+6 {
+		t.Errorf("%d of the syncs are of a block: %d", small, syncs)
+	}
+	f, err := fs.Open("paced")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	src, err := FileSource(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := Open(src, "paced", 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if st, ok := s.Find(1); !ok || st.Extent.End != size {
+		t.Errorf("the segment holds %+v", st)
+	}
+	if err := s.VerifyAll(t.Context()); err != nil {
+		t.Error(err)
 	}
 }

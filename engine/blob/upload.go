@@ -41,13 +41,33 @@ func (s *Store) Create(size int64) (*Writer, error) {
 	if err != nil {
 		return nil, err
 	}
-	seg.Pace() // the log is on the same disk
+	seg.Pace(s.beside()) // the log is on the same disk
 	w := &Writer{store: s, seg: seg, sum: sha256.New(), path: path}
 	if err := seg.Begin(streamID, 0, 0); err != nil {
 		w.Abort()
 		return nil, err
 	}
 	return w, nil
+}
+
+// Beside tells the store of somebody whose syncs wait for those of uploads: synced returns
+// another number after each of them. Uploads then sync in small portions, which takes them
+// longer. It may be called by any goroutine.
+func (s *Store) Beside(synced func() uint64) { s.synced.Store(&synced) }
+
+// beside returns what tells an upload whether there has been a sync since it asked last.
+func (s *Store) beside() (busy func() bool) {
+	f := s.synced.Load()
+	if f == nil {
+		return nil
+	}
+	last := (*f)()
+	return func() bool {
+		now := (*f)()
+		changed := now != last
+		last = now
+		return changed
+	}
 }
 
 // Write adds bytes.
