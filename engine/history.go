@@ -10,6 +10,7 @@ import (
 	"github.com/snakream/snakream/engine/mirror"
 	"github.com/snakream/snakream/internal/base"
 	"github.com/snakream/snakream/internal/vfs"
+	"github.com/snakream/snakream/tiering"
 )
 
 // A repair takes several steps, and between the first and the last of them the directory
@@ -66,11 +67,12 @@ func BeginRepair(fsys vfs.FS, dir string, newHistory bool) error {
 // TellMirror gives the mirror in the object store the history number that BeginRepair
 // has prepared, by compare-and-set as a restore does: a start of the repaired directory
 // finds its own there, and no restore takes the same number. It does nothing when there
-// is no new number, or no store, or when an earlier call did it. mirror.ErrTaken says
+// is no new number, or no store, or when an earlier call did it. A directory that does not
+// know that it has ever had the prefix tells it if it has. mirror.ErrTaken says
 // that the store is somebody else's by now, with mirror.ErrCopy another copy's.
 func TellMirror(ctx context.Context, fsys vfs.FS, dir string, o Options) error {
 	rec, err := readTierFile(fsys, dir)
-	if err != nil || !rec.used() {
+	if err != nil || !rec.used() && (len(rec.intents) == 0 || o.Tier == nil) {
 		return err
 	}
 	id, err := readIdentity(dir, fsys)
@@ -92,6 +94,9 @@ func TellMirror(ctx context.Context, fsys vfs.FS, dir string, o Options) error {
 
 func tellMirror(ctx context.Context, fsys vfs.FS, dir string, rec *tierRecord, id, next *identity, o *Options) error {
 	state, version, err := mirror.Load(ctx, o.Tier)
+	if errors.Is(err, tiering.ErrNotFound) && !rec.used() {
+		return nil // nor has an intent become anything
+	}
 	if err != nil {
 		return err
 	}
@@ -100,6 +105,9 @@ func tellMirror(ctx context.Context, fsys vfs.FS, dir string, rec *tierRecord, i
 		was = told
 	}
 	if err := state.Admits(was, rec.known(&state)); err != nil || was.History == next.History {
+		if !rec.used() {
+			return nil // it is of others, which the next start will say
+		}
 		return err
 	}
 	w, err := mirror.NewWriter()

@@ -263,6 +263,115 @@ func TestStartsThatAreCutOff(t *testing.T) {
 	}
 }
 
+// cutOffAfterClaim starts and has the directory note nothing once the mirror is claimed.
+func (r *rig) cutOffAfterClaim(store *tiertest.Memory) {
+	r.Helper()
+	var claimed atomic.Bool
+	store.After = func(op, _ string) error {
+		claimed.Store(claimed.Load() || op == "swap")
+		return nil
+	}
+	r.fs.SetHook(func(op vfstest.Op) error {
+		if claimed.Load() && strings.Contains(op.Path, "TIER") && op.Kind != vfstest.Read {
+			return errors.New("power cut")
+		}
+		return nil
+	})
+	if _, err := engine.Open("data", r.options()); err == nil {
+		r.Fatal("the start was not cut off")
+	}
+	r.fs.SetHook(nil)
+	store.After = nil
+}
+
+// A claim whose end the directory has not noted is not forgotten, however many starts after
+// it can read the store and not write it.
+func TestStartsThatCannotClaim(t *testing.T) {
+	for _, first := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			store := tiertest.NewMemory()
+			var refuses atomic.Bool
+			store.Before = func(op, _ string) error {
+				if op == "swap" && refuses.Load() {
+					return errors.New("503 SlowDown")
+				}
+				return nil
+			}
+			r := newRig(t, tiered(1, nil))
+			r.create("s")
+			if !first {
+				r.close()
+				r.opts.Tier = store
+				r.open()
+			}
+			r.append("s", "text")
+			r.close()
+			r.opts.Tier = store
+			r.cutOffAfterClaim(store)
+			refuses.Store(true)
+			for range 20 {
+				if e, err := engine.Open("data", r.options()); err == nil {
+					_ = e.Close()
+				}
+			}
+			refuses.Store(false)
+			r.open()
+			r.expect("s", "text")
+			later(5 * time.Second)
+			if s, _ := r.TierStatus(); !s.Connected || s.ExposedBytes != 0 {
+				t.Errorf("%+v", s)
+			}
+			r.close()
+		})
+	}
+}
+
+// The history that a repair begins is told to a mirror that the directory does not know to
+// be its own yet, too; and when there is none, or another's, that is for the next start.
+func TestNewHistoryAfterACutOffClaim(t *testing.T) {
+	for _, there := range []string{"claimed", "none", "another's"} {
+		synctest.Test(t, func(t *testing.T) {
+			store := tiertest.NewMemory()
+			r := newRig(t, tiered(1, nil))
+			r.create("s")
+			r.append("s", "text")
+			r.close()
+			r.opts.Tier = store
+			r.cutOffAfterClaim(store)
+			switch there {
+			case "none":
+				store.Remove(tiering.MirrorKey)
+			case "another's":
+				store = tiertest.NewMemory()
+				newRig(t, tiered(1, store)).close()
+				r.opts.Tier = store
+			}
+			for _, tier := range []tiering.Store{nil, store} {
+				o := r.options()
+				o.Tier = tier
+				err := engine.BeginRepair(r.fs, "data", true)
+				if err = errors.Join(err, engine.TellMirror(t.Context(), r.fs, "data", o)); err != nil {
+					t.Fatalf("%s: %v", there, err)
+				}
+			}
+			if err := engine.EndRepair(r.fs, "data"); err != nil {
+				t.Fatal(err)
+			}
+			if there == "another's" {
+				if _, err := engine.Open("data", r.options()); !errors.Is(err, mirror.ErrTaken) {
+					t.Errorf("%v", err)
+				}
+				return
+			}
+			r.open()
+			r.expect("s", "text")
+			later(5 * time.Second)
+			r.reopen()
+			r.close()
+		})
+	}
+}
+
 func writerOf(t testing.TB, store *tiertest.Memory) string {
 	t.Helper()
 	state, _, err := mirror.Load(t.Context(), store)

@@ -68,14 +68,18 @@ func (r *tierRecord) known(m *mirror.State) []mirror.Writer {
 }
 
 // intend returns the record with the intent to claim the mirror m, nil if there is none,
-// at where, as w.
+// at where, as w. An intent that has become m is not one any more: it must not be forgotten
+// for its age.
 func (r *tierRecord) intend(m *mirror.State, where string, w mirror.Writer) tierRecord {
 	next := tierRecord{where: r.where, writer: r.writer, epoch: r.epoch, intents: slices.Clone(r.intents)}
 	if !r.used() {
 		next.where = where
 	}
-	if r.anybody && m != nil {
-		next.writer, next.epoch = m.Writer, m.Epoch
+	if m != nil {
+		i := slices.Index(next.intents, m.Writer)
+		if i >= 0 || r.anybody { // its claim has arrived, and no earlier one can any more
+			next.writer, next.epoch, next.intents = m.Writer, m.Epoch, next.intents[i+1:]
+		}
 	}
 	if next.writer != w && !slices.Contains(next.intents, w) {
 		next.intents = append(next.intents, w)

@@ -99,6 +99,12 @@ func TestTierFileIntents(t *testing.T) {
 	if got := want.intend(m, "here", mirror.Writer{7}); !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v", got)
 	}
+	// Of intents the one that is the mirror now counts, and what was intended after it.
+	old = tierRecord{where: "there", writer: mirror.Writer{1}, epoch: 3, intents: []mirror.Writer{{2}, {7}, {5}}}
+	want.intents = []mirror.Writer{{5}, {8}}
+	if got := old.intend(m, "here", mirror.Writer{8}); !reflect.DeepEqual(got, want) {
+		t.Errorf("%+v", got)
+	}
 }
 
 func FuzzTierFile(f *testing.F) {

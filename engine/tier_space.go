@@ -204,11 +204,17 @@ func (t *tier) collect() {
 	}
 }
 
-// dueDeletes returns the keys of the objects to be deleted next. While deletes fail one
-// that has not been tried comes first, to see whether it is only some that can't be
-// deleted.
+// dueDeletes returns the keys of the objects to be deleted next. What has failed before
+// never takes all the places, however much of it there is. While deletes fail one that has
+// not been tried comes first, to see whether it is only some that can't be deleted.
 func (t *tier) dueDeletes(most int) (keys []string) {
 	due := t.e.now() - base.Millis(t.e.opts.GCGrace.Milliseconds())
+	tries := tierDeletes / 2
+	for key := range t.deleting {
+		if !t.deletes.fresh(key) {
+			tries--
+		}
+	}
 	again := ""
 	for _, d := range t.state.Dead {
 		if d.Since > due || len(keys) == most {
@@ -216,9 +222,12 @@ func (t *tier) dueDeletes(most int) (keys []string) {
 		}
 		switch {
 		case t.deleting[d.Key] || t.deleted[d.Key] || !t.deletes.due(d.Key):
-		case !t.deletes.doubtful || t.deletes.fresh(d.Key):
+		case t.deletes.fresh(d.Key):
 			keys = append(keys, d.Key)
-		case again == "":
+		case !t.deletes.doubtful && tries > 0:
+			keys = append(keys, d.Key)
+			tries--
+		case t.deletes.doubtful && again == "":
 			again = d.Key
 		}
 	}

@@ -46,7 +46,7 @@ func (x *Exchange) ReplyIn(g *Gather, status int, fields, body []byte) {
 	defer x.mu.Unlock()
 	switch {
 	case !x.answerable():
-	case g.ring == nil || len(body) > maxJoin:
+	case g.ring == nil || len(body) > maxJoin || len(x.rest) > 0: // what comes first may be a 100 Continue
 		x.answer(status, fields, body, int64(len(body)))
 	default:
 		g.list = append(g.list, gathered{x, x.join(status, fields, body, int64(len(body)))})

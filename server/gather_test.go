@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"sync"
 	"testing"
@@ -162,5 +163,53 @@ func TestGatheredAnswersOfClientsThatGo(t *testing.T) {
 		late.send(get("/"))
 		late.want(200, digest("GET", "/", nil))
 		until(t, "the connections to be closed", func() bool { return f.Stats().Connections == 4 })
+	})
+}
+
+// An answer that waits behind what the socket has not taken yet, as a 100 Continue may be,
+// comes after that, and once.
+func TestGatheredAnswersBehindTheRest(t *testing.T) {
+	ways(t, func(t *testing.T, f *front, g *Gather) {
+		var peers []*peer
+		for range 3 {
+			peers = append(peers, f.dial())
+		}
+		held := f.hold(peers...)
+		filled := make([]int, len(peers))
+		for i, x := range held {
+			x.mu.Lock()
+			for len(x.rest) == 0 { // until the socket is full
+				b := make([]byte, 64<<10)
+				x.write(b, nil)
+				filled[i] += len(b)
+			}
+			x.mu.Unlock()
+			x.ReplyIn(g, 200, nil, fmt.Append(nil, "first ", i))
+		}
+		for i, p := range peers {
+			p.send(get("/hold")) // the next request
+			if _, err := io.CopyN(io.Discard, p.in, int64(filled[i])); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, x := range held {
+			until(t, "the rest to be sent", func() bool {
+				x.mu.Lock()
+				defer x.mu.Unlock()
+				return len(x.rest) == 0
+			})
+		}
+		g.Flush()
+		for i, p := range peers {
+			p.want(200, fmt.Sprint("first ", i))
+		}
+		for range peers {
+			x := <-f.app.held
+			x.ReplyIn(g, 200, nil, []byte("second"))
+		}
+		g.Flush()
+		for _, p := range peers {
+			p.want(200, "second")
+		}
 	})
 }

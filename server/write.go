@@ -61,11 +61,8 @@ const (
 
 // answer sends a whole response. x.mu is held.
 func (x *Exchange) answer(status int, fields, body []byte, length int64) {
-	if x.head || bodyless(status) {
-		body = nil
-	}
 	var behind []byte
-	if len(body) > maxJoin {
+	if len(body) > maxJoin && !x.withoutBody(status) {
 		behind, body = body, nil
 	}
 	b := x.join(status, fields, body, length)
@@ -77,9 +74,15 @@ func (x *Exchange) answer(status int, fields, body []byte, length int64) {
 // join renders a response into one buffer. x.mu is held.
 func (x *Exchange) join(status int, fields, body []byte, length int64) *buffer {
 	b := getBuffer()
-	b.b = append(x.appendHead(b.b, status, fields, length), body...)
+	b.b = x.appendHead(b.b, status, fields, length)
+	if !x.withoutBody(status) {
+		b.b = append(b.b, body...)
+	}
 	return b
 }
+
+// withoutBody reports whether an answer of that status has no body. x.mu is held.
+func (x *Exchange) withoutBody(status int) bool { return x.head || bodyless(status) }
 
 // appendHead appends the head of a response, and decides whether the connection closes after it. x.mu is held.
 func (x *Exchange) appendHead(b []byte, status int, fields []byte, length int64) []byte {

@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"runtime"
 	"sync/atomic"
-	"syscall"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -83,6 +82,16 @@ type Ring struct {
 
 	bufs    [][]byte // of the sends, so that they stay where they are
 	results []int
+	enter   func(fd, submit, wait int) unix.Errno // the system call, but in tests
+}
+
+// maxIdle bounds the system calls, one after the other, that bring nothing forward: the
+// kernel may have no memory for them for a long time.
+const maxIdle = 100
+
+func enter(fd, submit, wait int) unix.Errno {
+	_, _, e := unix.RawSyscall6(unix.SYS_IO_URING_ENTER, uintptr(fd), uintptr(submit), uintptr(wait), getEvents, 0, 0)
+	return e
 }
 
 // ErrUnsupported is returned by New where the kernel does not have, or does not allow,
@@ -105,7 +114,7 @@ func New(sends int) (*Ring, error) {
 		return nil, fmt.Errorf("uring: io_uring_setup: %w", e)
 	}
 	unix.CloseOnExec(int(fd))
-	r := &Ring{fd: int(fd)}
+	r := &Ring{fd: int(fd), enter: enter}
 	err := r.open(&p)
 	if err == nil {
 		err = r.try()
@@ -189,15 +198,17 @@ func (r *Ring) Send() (results []int, err error) {
 	}
 	tail := *r.sqTail
 	atomic.StoreUint32(r.sqTail, tail+uint32(n))
-	for done := 0; done < n && err == nil; {
+	for done, idle := 0, 0; done < n && err == nil; idle++ {
 		left := tail + uint32(n) - atomic.LoadUint32(r.sqHead)
-		_, _, e := unix.RawSyscall6(unix.SYS_IO_URING_ENTER, uintptr(r.fd), uintptr(left), uintptr(n-done), getEvents, 0, 0)
-		switch e {
-		case 0, unix.EINTR, unix.EAGAIN, unix.EBUSY:
-		default:
-			err = fmt.Errorf("uring: io_uring_enter: %w", syscall.Errno(e))
+		e := r.enter(r.fd, int(left), n-done)
+		got := r.reap()
+		if done += got; got > 0 || atomic.LoadUint32(r.sqHead) != tail+uint32(n)-left {
+			idle = 0
 		}
-		done += r.reap()
+		switch {
+		case e != 0 && e != unix.EINTR && e != unix.EAGAIN && e != unix.EBUSY, idle == maxIdle:
+			err = fmt.Errorf("uring: io_uring_enter: %w", e)
+		}
 	}
 	for i := atomic.LoadUint32(r.sqHead) - tail; i < uint32(n); i++ {
 		r.results[i] = 0 // the kernel has not taken it

@@ -199,3 +199,26 @@ func BenchmarkSend(b *testing.B) {
 		}
 	})
 }
+
+// A kernel that never has the memory to go on is not asked for ever, and one that has it
+// late is not given up.
+func TestSendWithoutProgress(t *testing.T) {
+	r := newRing(t, 4)
+	a, b := pair(t)
+	for _, refusals := range []int{maxIdle, 1 << 30} {
+		left := refusals
+		r.enter = func(fd, submit, wait int) unix.Errno {
+			if left--; left >= 0 {
+				return unix.EAGAIN
+			}
+			return enter(fd, submit, wait)
+		}
+		r.Add(a, []byte("text"))
+		n, err := r.Send()
+		if late := refusals == maxIdle; late && (err != nil || n[0] != 4 || received(t, b) != "text") {
+			t.Errorf("late: %v, %v", n, err)
+		} else if !late && (!errors.Is(err, unix.EAGAIN) || n[0] != 0 || received(t, b) != "") {
+			t.Errorf("never: %v, %v", n, err)
+		}
+	}
+}
