@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"errors"
 	"math"
 	"sync"
 
@@ -18,7 +19,7 @@ import (
 type BucketInfo struct {
 	ID      base.StreamID
 	Created base.Millis
-	Streams int64 // live ones; those that only forks keep are not counted
+	Streams int64 // live ones; those that only forks keep are not counted, see Overdue
 }
 
 // Bucket returns what is known of a bucket, or false when there is none.
@@ -110,13 +111,21 @@ func (e *Engine) submitInBucket(o *Op) error {
 			o.Done(o)
 		}
 		if err != nil && e.Err() == nil {
-			o.Answer = core.Answer{Code: core.Overloaded}
+			o.Answer = core.Answer{Code: notTaken(err)}
 			o.Done(o)
 		}
 	}) {
 		return ErrClosed
 	}
 	return nil
+}
+
+// notTaken says what an operation answers which no shard took.
+func notTaken(err error) core.Code {
+	if errors.Is(err, ErrClosed) {
+		return core.ShuttingDown
+	}
+	return core.Overloaded
 }
 
 // refusedAnywhere answers a create that no bucket would take: none is made for it.

@@ -164,6 +164,66 @@ func TestImplicitBuckets(t *testing.T) {
 	})
 }
 
+// Streams whose deadline has just passed are not counted, whether their timers have fired, and
+// whether their end is on its way to the disk.
+func TestOverdueStreamsAreNotCounted(t *testing.T) {
+	for _, n := range []int{1, 1500} {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRig(t, tiny(3))
+			end := time.Now().Add(time.Minute)
+			for i := range n {
+				ev := inBucket("jobs", fmt.Sprint("s", i), false)
+				ev.ExpiresAt = base.Millis(end.UnixMilli())
+				r.must("", ev, core.Created)
+			}
+			r.must("", inBucket("jobs", "stays", false), core.Created)
+			r.reopen()
+			<-time.After(time.Until(end) - time.Millisecond)
+			r.ExpireOverdue()
+			r.expectBucket("jobs", int64(n)+1)
+			if r.Overdue() {
+				t.Error("streams are due before their time")
+			}
+			<-time.After(time.Millisecond)
+			if !r.Overdue() {
+				t.Error("nothing is due")
+			}
+			r.ExpireOverdue()
+			r.expectBucket("jobs", 1)
+			if r.Overdue() {
+				t.Error("there is something due yet")
+			}
+
+			ev := inBucket("jobs", "slow", false)
+			ev.TTL = 1
+			r.must("", ev, core.Created)
+			slow := newStall(r.fs, func(op vfstest.Op) bool { return op.Kind == vfstest.Datasync })
+			later(2 * time.Second) // its end is decided, and not durable
+			if !r.Overdue() {
+				t.Error("a stream is counted, and nothing is due")
+			}
+			var counted atomic.Int64
+			counted.Store(-1)
+			go func() {
+				r.ExpireOverdue()
+				info, _ := r.Bucket([]byte("jobs"))
+				counted.Store(info.Streams)
+			}()
+			later(time.Second)
+			if counted.Load() != -1 {
+				t.Error("the end of a stream was not waited for")
+			}
+			slow.letGo()
+			synctest.Wait()
+			if got := counted.Load(); got != 1 {
+				t.Errorf("%d streams instead of 1", got)
+			}
+			r.close()
+			r.ExpireOverdue() // no harm
+		})
+	}
+}
+
 // An expired stream does not count; one that only forks keep does.
 func TestDeleteBucketWithExpiredAndKept(t *testing.T) {
 	for _, n := range []int{1, 500} {
@@ -196,7 +256,6 @@ func TestDeleteBucketWithExpiredAndKept(t *testing.T) {
 		r.expectBucket("jobs", 0)
 		r.mustDeleteBucket("jobs", core.BucketNotEmpty)
 		r.remove("fork")
-		later(time.Second)
 		r.mustDeleteBucket("jobs", core.Deleted)
 		r.close()
 	})

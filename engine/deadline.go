@@ -2,6 +2,7 @@ package engine
 
 import (
 	"container/heap"
+	"slices"
 	"time"
 
 	"github.com/snakream/snakream/engine/core"
@@ -127,6 +128,8 @@ func (s *shard) tryExpire(st *Stream) bool {
 			continue // a read was faster
 		}
 		s.scratch = record.Record{Type: record.TypeDelete, Stream: h.ID, At: s.now, Expired: true}
+		s.cur.expired++
+		s.expiring.Add(1)
 		s.log1(st, &s.scratch, nil, &s.headBuf)
 		return true
 	}
@@ -239,9 +242,52 @@ func (h timerHeap) due(now base.Millis) bool { return len(h) > 0 && h[0].at <= n
 // or for space, both of which ring too.
 const overdue = 100 * time.Millisecond
 
+// noteDeadlines publishes when the next stream may have to end.
+func (s *shard) noteDeadlines() {
+	at := base.Millis(0)
+	if len(s.timers) > 0 {
+		at = max(s.timers[0].at, 1)
+	}
+	s.nextEnd.Store(int64(at))
+}
+
+// overdue reports whether there may be a stream whose deadline has passed and whose end
+// is not published.
+func (s *shard) overdue(now base.Millis) bool {
+	at := s.nextEnd.Load() // before expiring, which counts a stream before nextEnd forgets it
+	return at != 0 && at <= int64(now) || s.expiring.Load() > 0
+}
+
+// Overdue reports whether Bucket may count streams whose deadline has passed.
+func (e *Engine) Overdue() bool {
+	now := e.now()
+	return slices.ContainsFunc(e.shards, func(s *shard) bool { return s.overdue(now) })
+}
+
+// overduePasses bounds the batches that ExpireOverdue waits for in a shard.
+const overduePasses = 64
+
+// ExpireOverdue ends the streams whose deadline has passed, but for what there is no room in
+// the log, or no time: some 16,000 in a shard. It waits for the disk: not on a poller.
+func (e *Engine) ExpireOverdue() {
+	now := e.now()
+	for _, s := range e.shards {
+		for range overduePasses {
+			if !s.overdue(now) {
+				break
+			}
+			o := &Op{Event: core.Event{Op: core.OpExpire}} // of no stream: the batch ends first what is due
+			if e.doAt(s, o) != nil {
+				return
+			}
+		}
+	}
+}
+
 // armTimer has the shard rung when the next deadline comes, or when deleted bytes
 // have to leave memtable and log.
 func (s *shard) armTimer() {
+	s.noteDeadlines()
 	at := base.Millis(0)
 	if len(s.timers) > 0 {
 		at = s.timers[0].at

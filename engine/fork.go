@@ -66,10 +66,8 @@ func (e *Engine) forkRefused(spec *core.ForkSpec, err error) core.Code {
 	switch {
 	case errors.Is(err, ErrColdUnavailable):
 		return core.SourceUnavailable
-	case errors.Is(err, ErrOverloaded):
-		return core.Overloaded
-	case errors.Is(err, ErrClosed):
-		return core.ShuttingDown
+	case errors.Is(err, ErrOverloaded), errors.Is(err, ErrClosed):
+		return notTaken(err)
 	}
 	e.opts.Logger.Error("the source of a fork cannot be read", "bucket", spec.Bucket, "stream", spec.Name, "error", err)
 	return core.SourceDamaged

@@ -3,6 +3,7 @@ package engine_test
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -11,6 +12,7 @@ import (
 	"github.com/snakream/snakream/engine"
 	"github.com/snakream/snakream/engine/core"
 	"github.com/snakream/snakream/internal/base"
+	"github.com/snakream/snakream/internal/vfs/vfstest"
 	"github.com/snakream/snakream/tiering/tiertest"
 	"github.com/snakream/snakream/wal/record"
 )
@@ -75,6 +77,79 @@ func TestRefusedForksHoldNothing(t *testing.T) {
 		r.reopen()
 	}
 	r.close()
+}
+
+func forkEvent(name, source string) core.Event {
+	ev := createEvent(name)
+	ev.Fork = &core.ForkSpec{Bucket: "b", Name: source}
+	return ev
+}
+
+// Who has deleted the last fork of a deleted stream finds the names of all free that were
+// only kept for it, in whatever shards they are.
+func TestNamesAreFreeAfterTheLastFork(t *testing.T) {
+	r := newRig(t, tiny(3))
+	for i := range 50 {
+		names := []string{fmt.Sprint("a", i), fmt.Sprint("b", i), fmt.Sprint("c", i), fmt.Sprint("d", i)}
+		r.create(names[0])
+		for j, name := range names[1:] {
+			r.must("", forkEvent(name, names[j]), core.Created)
+		}
+		for _, name := range names {
+			r.remove(name)
+		}
+		for _, name := range names {
+			r.create(name)
+		}
+	}
+	r.close()
+}
+
+// A fork's delete is answered when its source knows. What has been taken is answered before
+// a Close, whichever shard is closed first.
+func TestDeleteOfAForkWaitsForItsSource(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, tiny(3))
+		var names []string
+		for i := range 12 {
+			names = append(names, fmt.Sprint("s", i))
+			r.create(names[i])
+		}
+		src, other, shard := r.apart(names)
+		r.remove(other) // whose name the fork takes, so that it is in that shard
+		r.must("", forkEvent(other, src), core.Created)
+		r.remove(src)
+		slow := newStall(r.fs, func(op vfstest.Op) bool {
+			return op.Kind == vfstest.Datasync && strings.Contains(op.Path, fmt.Sprintf("shard-%02d/wal/", shard))
+		})
+		done := r.start(other, core.Event{Op: core.OpDelete})
+		later(time.Minute)
+		if done() {
+			t.Error("the delete was answered while the source is there")
+		}
+		if r.view(other) != nil || r.view(src) == nil {
+			t.Errorf("the fork is %v, its source %v", r.view(other), r.view(src))
+		}
+		slow.letGo()
+		synctest.Wait()
+		if !done() || r.view(src) != nil {
+			t.Errorf("answered: %v; the source is %v", done(), r.view(src))
+		}
+		r.create("root")
+		var answered []func() bool
+		for i := range 40 {
+			r.must("", forkEvent(fmt.Sprint("f", i), "root"), core.Created)
+		}
+		for i := range 40 {
+			answered = append(answered, r.start(fmt.Sprint("f", i), core.Event{Op: core.OpDelete}))
+		}
+		r.close()
+		for i, done := range answered {
+			if !done() {
+				t.Errorf("delete %d has no answer", i)
+			}
+		}
+	})
 }
 
 // snapshot publishes a snapshot of a stream at an offset that is n messages from its

@@ -33,6 +33,12 @@ type Op struct {
 // when Done does not run on one.
 func (o *Op) Turn() (shard int, ok bool) { return o.turn, o.turn != offTurn }
 
+// finish gives the answer.
+func (o *Op) finish(turn int) {
+	o.turn = turn
+	o.Done(o)
+}
+
 // BodySum returns the checksum that Event.BodySum wants.
 func BodySum(body []byte) uint64 { return bin.Sum(body) }
 

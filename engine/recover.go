@@ -466,15 +466,15 @@ func (s *shard) publishAll(inherited map[base.StreamID]base.Offset) {
 		if st.inc != nil {
 			st.inc.recorded.Store(recorded)
 		}
-		s.replaced(st, nil, view)
 		if f := st.recoveredFloor(inherited); f > 0 {
 			s.keep.trimmed(view.ID, f, s.e.now())
 		}
 		if s.e.outlived(st.head) {
 			continue // looseEnds has it deleted
 		}
-		st.view.Store(view)
+		s.replaced(st, st.view.Swap(view), view)
 	}
+	s.noteDeadlines()
 }
 
 // lineage follows a fork to its sources' shards. Only in recovery, when no turn runs.

@@ -50,6 +50,9 @@ type shard struct {
 	timer *time.Timer // rings for the next deadline
 	fired atomic.Bool // it has, since it was set
 
+	nextEnd  atomic.Int64 // when the next stream may have to end; 0: none has to
+	expiring atomic.Int64 // streams whose end is on its way to the disk because their time has come
+
 	durable atomic.Uint64 // LSN of the last record that is published
 
 	reads  atomic.Pointer[readState]
@@ -99,6 +102,7 @@ type batch struct {
 	bytes   int64      // of its records
 	writes  int64      // records with data
 	data    int64      // bytes of that
+	expired int64      // streams that end because their time has come
 	ops     []*Op      // answered after it
 	touched []touched
 	upkeep  []upkeep // follow-ups in other shards
@@ -121,6 +125,7 @@ type touched struct {
 type upkeep struct {
 	shard *shard
 	ev    core.Event
+	held  *Op // is answered after it; nil for none
 }
 
 const (
@@ -160,12 +165,20 @@ func ownOp(ev core.Event) *Op { return &Op{Event: ev, Done: func(*Op) {}, own: t
 
 // ask submits an operation of the engine's own, past the mailbox's bound: there is
 // at most one for each record of a batch.
-func (s *shard) ask(ev core.Event) {
-	o := ownOp(ev)
+func (s *shard) ask(ev core.Event) { s.askOp(ownOp(ev)) }
+
+// askOp is ask, and false when the shard has been closed: then nothing comes of it.
+func (s *shard) askOp(o *Op) bool {
 	s.mu.Lock()
-	s.box = append(s.box, o)
+	open := !s.closed
+	if open {
+		s.box = append(s.box, o)
+	}
 	s.mu.Unlock()
-	s.ring()
+	if open {
+		s.ring()
+	}
+	return open
 }
 
 // ring asks the host for a turn.
@@ -224,6 +237,7 @@ func (s *shard) publish(b *batch) {
 			s.keep.gone(t.id, s.e.now())
 		}
 	}
+	s.expiring.Add(-b.expired)
 	s.blobsPublished(&b.blobs)
 	for i := range b.touched {
 		b.touched[i].st.wake()
@@ -237,8 +251,7 @@ const offTurn = -1
 func (b *batch) answer(turn int) {
 	for i, o := range b.ops {
 		b.ops[i] = nil
-		o.turn = turn
-		o.Done(o)
+		o.finish(turn)
 	}
 	b.ops = b.ops[:0]
 }

@@ -102,7 +102,9 @@ func (s *shard) fill(ops []*Op) int {
 	}
 	for _, o := range ops[:n] {
 		s.process(o)
-		s.cur.ops = append(s.cur.ops, o)
+		if !s.hold(o) {
+			s.cur.ops = append(s.cur.ops, o)
+		}
 	}
 	s.mark()
 	return n
@@ -268,6 +270,35 @@ func (s *shard) process(o *Op) {
 		if o.Answer.Code != core.NeedsRoom {
 			return
 		}
+	}
+}
+
+// hold puts off the answer of an operation that has ended a fork until the fork's source
+// knows it, and so everything that it kept from ending has ended too: whoever has deleted the
+// last fork of a deleted stream finds that one's name free. What has been decided is durable
+// before the source is asked, and a start asks it again.
+func (s *shard) hold(o *Op) bool {
+	n := len(s.cur.upkeep)
+	if n == 0 || o.Answer.Code != core.Deleted || o.Event.Op != core.OpDelete && o.Event.Op != core.OpUnpin {
+		return false
+	}
+	u := &s.cur.upkeep[n-1]
+	if u.held != nil || u.ev.ForkID != o.rec.Stream {
+		return false
+	}
+	u.held = o
+	return true
+}
+
+// release asks for what follows from a batch in another shard, and gives the answer that
+// waits for it, at once if the other one is closed already.
+func (s *shard) release(u *upkeep) {
+	ask, held := ownOp(u.ev), u.held
+	if held != nil {
+		ask.Done = func(ask *Op) { held.finish(ask.turn) }
+	}
+	if !u.shard.askOp(ask) && held != nil {
+		held.finish(s.n)
 	}
 }
 
@@ -490,8 +521,9 @@ func (st *Stream) newView() (*View, int64) {
 // shards, and gives up the places of names that are free.
 func (s *shard) retire(b *batch) {
 	b.answer(s.n)
-	for _, u := range b.upkeep {
-		u.shard.ask(u.ev)
+	for i := range b.upkeep {
+		s.release(&b.upkeep[i])
+		b.upkeep[i] = upkeep{}
 	}
 	for i := range b.touched {
 		t := &b.touched[i]

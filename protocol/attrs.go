@@ -142,10 +142,14 @@ func (s *attrsScanner) member() bool {
 	return true
 }
 
-// Attrs renders the attributes of a stream, "" for none; its status is 200.
-func (r *Renderer) Attrs(dst []byte, incarnation uint64, attrs string) (fields, body []byte) {
+// Attrs renders the attributes of a stream, "" for none; its status is 200. contentType
+// is the stream's.
+func (r *Renderer) Attrs(dst []byte, incarnation uint64, contentType, attrs string) (fields, body []byte) {
 	at := len(dst)
 	dst = appendNumber(r.appendJSONFields(dst), "Stream-Incarnation", incarnation)
+	if IsJSON(contentType) {
+		dst = append(dst, recordsExtension...)
+	}
 	end := len(dst)
 	if attrs == "" {
 		attrs = "{}"

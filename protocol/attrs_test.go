@@ -75,7 +75,7 @@ func TestAttrs(t *testing.T) {
 	}
 	r := NewRenderer(Settings{})
 	for attrs, want := range map[string]string{"": "{}", `{"title":"x"}`: `{"title":"x"}`} {
-		fields, body := r.Attrs(nil, 7, attrs)
+		fields, body := r.Attrs(nil, 7, "text/plain", attrs)
 		check(t, "attrs", 200, fields, 200, "Content-Type: application/json", private, "Stream-Incarnation: 7", "!ETag")
 		if string(body) != want {
 			t.Errorf("%q: %s", attrs, body)

@@ -119,11 +119,12 @@ func (e *SnapshotEvent) appendWhole(dst, text []byte) []byte {
 }
 
 // BootstrapEvents renders the head of the event stream of a bootstrap; its status is
-// 200. contentType is the stream's.
-func (r *Renderer) BootstrapEvents(dst []byte, incarnation uint64, contentType string, s *Snapshot) (fields []byte) {
+// 200. contentType is the stream's and s its snapshot, which an event stream that is
+// resumed does not send.
+func (r *Renderer) BootstrapEvents(dst []byte, incarnation uint64, contentType string, s *Snapshot, resumed bool) (fields []byte) {
 	at := len(dst)
 	dst = appendBootstrapSnapshot(r.appendEvents(dst, incarnation, contentType), s)
-	if s.Set {
+	if s.Set && !resumed {
 		dst = append(append(append(dst, "Stream-Snapshot-Content-Type: "...), s.ContentType...), crlf...)
 		if !snapshotIsText(s.ContentType) {
 			dst = append(dst, "Stream-SSE-Snapshot-Encoding: base64\r\n"...)

@@ -42,10 +42,12 @@ func TestSnapshotEvent(t *testing.T) {
 	r := NewRenderer(Settings{})
 	binary := &Snapshot{Set: true, Offset: 42, ContentType: "image/png"}
 	text := &Snapshot{Set: true, Offset: 42, ContentType: "application/json"}
-	check(t, "binary", 200, r.BootstrapEvents(nil, 7, "text/plain", binary), 200, "Content-Type: text/event-stream", "Stream-Data-Content-Type: text/plain", "Stream-Snapshot-Content-Type: image/png",
+	check(t, "binary", 200, r.BootstrapEvents(nil, 7, "text/plain", binary, false), 200, "Content-Type: text/event-stream", "Stream-Data-Content-Type: text/plain", "Stream-Snapshot-Content-Type: image/png",
 		"Stream-SSE-Snapshot-Encoding: base64", "!Stream-SSE-Data-Encoding", "Stream-Snapshot-Offset: 00000000000000000042", "Stream-Incarnation: 7")
-	check(t, "text", 200, r.BootstrapEvents(nil, 7, "image/png", text), 200, "Stream-Snapshot-Content-Type: application/json", "!Stream-SSE-Snapshot-Encoding", "Stream-SSE-Data-Encoding: base64")
-	check(t, "none", 200, r.BootstrapEvents(nil, 7, "image/png", new(Snapshot)), 200, "Stream-Snapshot-Offset: -1", "!Stream-Snapshot-Content-Type", "!Stream-SSE-Snapshot-Encoding")
+	check(t, "text", 200, r.BootstrapEvents(nil, 7, "image/png", text, false), 200, "Stream-Snapshot-Content-Type: application/json", "!Stream-SSE-Snapshot-Encoding", "Stream-SSE-Data-Encoding: base64")
+	check(t, "none", 200, r.BootstrapEvents(nil, 7, "image/png", new(Snapshot), false), 200, "Stream-Snapshot-Offset: -1", "!Stream-Snapshot-Content-Type", "!Stream-SSE-Snapshot-Encoding")
+	check(t, "resumed", 200, r.BootstrapEvents(nil, 7, "text/plain", binary, true), 200, "Stream-Snapshot-Offset: 00000000000000000042", "Stream-Snapshot-Digest: "+strings.Repeat("0", 64),
+		"!Stream-Snapshot-Content-Type", "!Stream-SSE-Snapshot-Encoding")
 }
 
 // Whatever the cuts, the event is the one that the whole makes, and its data are what

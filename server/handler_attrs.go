@@ -18,7 +18,7 @@ func (c *call) attrsSteps() verdict {
 	if x := c.view.Extra; x != nil {
 		text = string(x.Attrs)
 	}
-	fields, body := c.render.Attrs(c.out[:0], c.res.Incarnation, text)
+	fields, body := c.render.Attrs(c.out[:0], c.res.Incarnation, c.view.ContentType, text)
 	c.out = fields[:0]
 	c.reply(200, fields, body)
 	return answered

@@ -50,6 +50,12 @@ func TestAttrs(t *testing.T) {
 	if got := n.want(200, "HEAD", s, "").header.Get("ETag"); got != strings.TrimSuffix(tag, `"`)+`:c"` {
 		t.Errorf("attributes are in the tag: %s after %s", got, tag)
 	}
+	n.tells(n.want(200, "GET", s+"/attrs", ""), "Stream-Extensions", "")
+	s = n.create(json)
+	const extension = "json-record-coordinates-v1"
+	n.tells(n.want(200, "GET", s+"/attrs", ""), "Stream-Extensions", extension)
+	n.tells(n.want(200, "HEAD", s+"/attrs", ""), "Stream-Extensions", extension)
+	n.tells(n.want(204, "PUT", s+"/attrs", "{}"), "Stream-Extensions", extension)
 	n.want(404, "GET", "none/attrs", "")
 	n.want(404, "PUT", "none/attrs", "{}")
 	n.want(400, "PUT", fresh(), "", "Stream-Attrs", "no")

@@ -16,19 +16,21 @@ type batchItem struct {
 }
 
 // appendBatch answers a POST of several appends.
-func (c *call) appendBatch() { c.offPoller(c.appendFrames) }
+func (c *call) appendBatch() {
+	c.offPoller(func() {
+		v := c.reach()
+		for v == restart {
+			v = c.reach()
+		}
+		if v == proceed {
+			c.appendFrames()
+		}
+	})
+}
 
 // appendFrames splits the body, submits every frame in order and collects the answers,
 // on a goroutine.
 func (c *call) appendFrames() {
-	o := c.find()
-	if o == 0 {
-		o = c.checkHeaders()
-	}
-	if o != 0 {
-		c.refuse(o)
-		return
-	}
 	frames := c.op.SplitFrames(nil, c.x.Body())
 	if c.op.BodyFault != nil {
 		c.refuse(protocol.BodyFault)

@@ -35,8 +35,6 @@ func (c *call) bootstrapSteps() verdict {
 		}
 	}
 	switch {
-	case resumed:
-		return c.bootEvents(nil) // who has an offset has had the snapshot
 	case c.op.Read.Live == protocol.LiveSSE:
 		return c.bootEvents(s)
 	}
@@ -68,11 +66,14 @@ func (c *call) openSnapshot(s *core.Snapshot) (*blob.Blob, error) {
 
 // bootEvents begins the event stream of a bootstrap.
 func (c *call) bootEvents(s *core.Snapshot) verdict {
+	snapshot, resumed := snapshotOf(s), c.op.Read.LastEventID
+	if resumed {
+		s = nil // who has an offset has had the snapshot
+	}
 	if s != nil && c.inline {
 		return blocking
 	}
-	snapshot := snapshotOf(s)
-	fields := c.render.BootstrapEvents(c.out[:0], c.res.Incarnation, c.view.ContentType, &snapshot)
+	fields := c.render.BootstrapEvents(c.out[:0], c.res.Incarnation, c.view.ContentType, &snapshot, resumed)
 	c.out = fields[:0]
 	if c.isHead {
 		c.headOnly(fields)

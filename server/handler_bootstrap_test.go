@@ -259,6 +259,10 @@ func TestBootstrapEvents(t *testing.T) {
 
 	// Who comes back with an event's id has had the snapshot.
 	e = n.follow(s+"/bootstrap?live=sse", "Last-Event-ID", tail)
+	if h := e.resp.Header; h.Get("Stream-Snapshot-Offset") != next || h.Get("Stream-Snapshot-Digest") != digestOf(state) ||
+		h.Get("Stream-Snapshot-Content-Type") != "" {
+		t.Errorf("resumed: %v", h)
+	}
 	if got := e.expect("data"); got != "[4]" {
 		t.Errorf("data %s", got)
 	}

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"github.com/snakream/snakream/engine"
 	"github.com/snakream/snakream/engine/core"
 	"github.com/snakream/snakream/protocol"
 )
@@ -16,13 +17,29 @@ func (c *call) createBucket() {
 	c.submit()
 }
 
-// describeBucket answers a GET of a bucket.
+// describeBucket answers a GET of a bucket. Streams whose deadline has passed end first, as
+// if somebody had asked for each of them.
 func (c *call) describeBucket() {
-	info, ok := c.engine.Load().Bucket(c.op.Bucket)
-	if !ok {
+	e := c.engine.Load()
+	info, ok := e.Bucket(c.op.Bucket)
+	switch {
+	case !ok:
 		c.refuse(protocol.BucketNotFound)
-		return
+	case e.Overdue():
+		c.offPoller(func() {
+			e.ExpireOverdue()
+			if info, ok := e.Bucket(c.op.Bucket); ok {
+				c.sendBucket(info)
+				return
+			}
+			c.refuse(protocol.BucketNotFound)
+		})
+	default:
+		c.sendBucket(info)
 	}
+}
+
+func (c *call) sendBucket(info engine.BucketInfo) {
 	fields, body := c.render.Bucket(c.out[:0], &c.op, &protocol.BucketInfo{Streams: info.Streams, CreatedAt: info.Created})
 	c.out = fields[:0]
 	c.reply(200, fields, body)

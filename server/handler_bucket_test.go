@@ -78,7 +78,7 @@ func TestBuckets(t *testing.T) {
 		CreatedAtMs int64 `json:"created_at_ms"`
 	}
 	a = ds.want(200, "GET", "some", "")
-	if err := stdjson.Unmarshal([]byte(a.body), &got); err != nil || got.BucketID != "some" || got.CreatedAtMs == 0 {
+	if err := stdjson.Unmarshal([]byte(a.body), &got); err != nil || got.BucketID != "some" || got.Streams != 1 || got.CreatedAtMs == 0 {
 		t.Errorf("%s: %v", a.body, err)
 	}
 	ds.want(200, "HEAD", "some", "")

@@ -1,8 +1,6 @@
 package server
 
 import (
-	"errors"
-
 	"github.com/snakream/snakream/engine"
 	"github.com/snakream/snakream/engine/core"
 	"github.com/snakream/snakream/internal/base"
@@ -132,22 +130,21 @@ func (c *call) deleteEvent() {
 	}
 }
 
-// errNotRecorded says that the log has no room, or the engine no time left.
-var errNotRecorded = errors.New("not recorded")
-
 // await has the engine record a use (expire false) or the end of what c looks at,
-// and waits for it. Not on a poller.
-func (c *call) await(expire bool) error {
+// waits for it, and returns why that was not possible, or 0. Not on a poller.
+func (c *call) await(expire bool) protocol.Outcome {
 	kind := core.OpTouch
 	if expire {
 		kind = core.OpExpire
 	}
 	op := engine.Op{Event: core.Event{Op: kind, Stream: c.view.ID}, Stream: c.stream}
-	err := c.engine.Load().Do(&op)
-	if err == nil && !op.Answer.Code.OK() {
-		err = errNotRecorded
+	switch err := c.engine.Load().Do(&op); {
+	case err != nil:
+		return outcomeOfError(err)
+	case !op.Answer.Code.OK(): // the log has no room, or the engine no time left
+		return outcomeOf(&op.Event, op.Answer.Code)
 	}
-	return err
+	return 0
 }
 
 // outcomes says in the protocol's words how an operation ended.

@@ -1,9 +1,6 @@
 package server
 
 import (
-	"errors"
-
-	"github.com/snakream/snakream/engine"
 	"github.com/snakream/snakream/protocol"
 )
 
@@ -38,9 +35,6 @@ func (c *call) headSteps() verdict {
 	if v := c.reach(); v != proceed {
 		return v
 	}
-	if !c.stream.Alive(c.view) {
-		return c.settleUse(true)
-	}
 	v := c.view
 	c.meta = protocol.Meta{
 		Incarnation: c.res.Incarnation, Next: uint64(v.Next), Earliest: uint64(v.First), Closed: v.Closed,
@@ -57,10 +51,14 @@ func (c *call) headSteps() verdict {
 	return answered
 }
 
-// reach is the beginning of every read: exists, not deleted, the incarnation that
-// was asked for, headers and query in order.
+// reach is the beginning of everything that looks at a stream before the engine does:
+// exists, not deleted nor expired, the incarnation that was asked for, headers and query
+// in order.
 func (c *call) reach() verdict {
 	o := c.find()
+	if o == 0 && !c.stream.Alive(c.view) {
+		return c.settleUse(true)
+	}
 	if o == 0 {
 		o = c.checkHeaders()
 	}
@@ -93,13 +91,10 @@ func (c *call) inherited(asked uint64) protocol.Inheritance {
 // use lets a read of something around the stream count as a use of it. A HEAD does
 // not count.
 func (c *call) use() verdict {
-	switch {
-	case !c.isHead:
-		return c.renew()
-	case !c.stream.Alive(c.view):
-		return c.settleUse(true)
+	if c.isHead {
+		return proceed
 	}
-	return proceed
+	return c.renew()
 }
 
 // offPoller runs f where it may block. It is the last thing that the caller does.
@@ -121,12 +116,8 @@ func (c *call) settleUse(expire bool) verdict {
 	if c.inline {
 		return blocking
 	}
-	switch err := c.await(expire); {
-	case errors.Is(err, engine.ErrFenced):
-		c.refuse(protocol.Fenced)
-		return answered
-	case err != nil:
-		c.refuse(protocol.Unavailable)
+	if o := c.await(expire); o != 0 {
+		c.refuse(o)
 		return answered
 	}
 	if expire {

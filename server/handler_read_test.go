@@ -172,4 +172,8 @@ func TestForks(t *testing.T) {
 	if a := n.want(200, "GET", f, ""); a.body != `[1,2,"own"]` {
 		t.Errorf("fork of a deleted stream: %s", a.body)
 	}
+	n.want(204, "DELETE", f, "")
+	n.want(410, "GET", s, "")
+	n.want(204, "DELETE", g, "")
+	n.want(201, "PUT", s, "", "Content-Type", text) // the name is free with the last fork's delete
 }

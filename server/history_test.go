@@ -121,6 +121,16 @@ func TestRestoredIncarnation(t *testing.T) {
 		n.tells(n.want(412, "HEAD", s, "", incarnation, is), previous, is, inherited, offset(13))
 		n.tells(n.want(412, "HEAD", s, "", incarnation, was), previous, was, inherited, tail)
 		n.tells(n.want(200, "HEAD", f, ""), inherited, offset(0))
+
+		// Of several restores without a write between them it is the last that HEAD tells of.
+		newest := n.want(200, "HEAD", s, "").header.Get(incarnation)
+		base = base.restored()
+		n = of(base)
+		n.tells(n.want(200, "HEAD", s, ""), previous, newest, inherited, offset(13))
+		n.tells(n.want(412, "HEAD", s, "", incarnation, is), previous, is, inherited, offset(13))
+		n.append(s, text, "d")
+		n.tells(n.want(200, "HEAD", s, ""), previous, newest, inherited, offset(13))
+		n.tells(n.want(412, "HEAD", s, "", incarnation, is), previous, is, inherited, offset(13))
 	})
 }
 

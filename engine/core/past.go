@@ -41,25 +41,28 @@ type Inheritance struct {
 
 // Inheritance returns what the stream has from before its directory, which is now at
 // the given history, was restored. If asked is an incarnation that the stream is
-// known to have had, that is the one; otherwise its newest one with a write of its own.
+// known to have had, that is the one; otherwise the one that it had before the last
+// restore.
 func (v *View) Inheritance(history uint16, asked uint64) Inheritance {
 	return inheritance(v.ID, &v.Past, v.Next, history, asked)
 }
 
 func inheritance(id base.StreamID, p *record.Past, next base.Offset, history uint16, asked uint64) Inheritance {
-	was := historyOf(id, asked)
-	switch {
-	case p.Previous != 0 && p.Previous <= was && was < p.History:
-		return Inheritance{Incarnation: Incarnation(was, id), UpTo: p.Inherited}
-	case p.History < history: // not written since
-		if was < p.History || was >= history {
-			was = p.History
-		}
-		return Inheritance{Incarnation: Incarnation(was, id), UpTo: next}
-	case p.Previous != 0:
-		return Inheritance{Incarnation: Incarnation(p.Previous, id), UpTo: p.Inherited}
+	first := p.History // under which the stream is known to have been
+	if p.Previous != 0 {
+		first = p.Previous
 	}
-	return Inheritance{}
+	was := historyOf(id, asked)
+	if was < first || was >= history {
+		was = history - 1
+	}
+	switch {
+	case was < first: // it has begun since
+		return Inheritance{}
+	case was < p.History:
+		return Inheritance{Incarnation: Incarnation(was, id), UpTo: p.Inherited}
+	}
+	return Inheritance{Incarnation: Incarnation(was, id), UpTo: next} // not written since
 }
 
 // historyOf returns the history of an incarnation of the stream, 0 when it is
