@@ -139,6 +139,9 @@ func (s *shard) freeze() bool {
 		return false
 	}
 	old, quiet := rs.active, s.quiet() && !s.recovering
+	if quiet { // the next one may stay empty for long, and should not begin with room for many streams
+		s.e.pool.Trim()
+	}
 	g := s.newGeneration()
 	s.swapReads(func(next *readState) {
 		next.active = g

@@ -215,6 +215,32 @@ func TestStalledLargeAnswer(t *testing.T) {
 	}
 }
 
+// A client that goes in the middle of a file is no fault of the file.
+func TestFileForAClientThatGoes(t *testing.T) {
+	f := startFront(t, TransportConfig{})
+	file, err := os.CreateTemp(t.TempDir(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	if err := file.Truncate(64 << 20); err != nil {
+		t.Fatal(err)
+	}
+	f.app.file.Store(file)
+	for range 50 {
+		p := f.dial()
+		p.send(get("/file?67108864"))
+		if _, err := io.ReadFull(p.in, make([]byte, 1<<20)); err != nil { // it is under way
+			t.Fatal(err)
+		}
+		_ = p.SetLinger(0)
+		_ = p.Close()
+		if err := <-f.app.sent; err != ErrGone {
+			t.Fatalf("SendFile: %v", err)
+		}
+	}
+}
+
 // A parked connection holds no buffer and no goroutine: what it costs is a few structs, most of them netpoll's.
 func TestParkedConnectionsAreSmall(t *testing.T) {
 	f := startFront(t, TransportConfig{})

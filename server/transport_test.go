@@ -34,6 +34,7 @@ type app struct {
 	held    chan *Exchange // /hold: the test answers
 	entered chan string    // /block: Serve has begun, off the poller
 	release chan struct{}  // /block: it may answer
+	sent    chan error     // /file: what SendFile returned
 	ended   atomic.Int64   // calls of onEnd
 	heads   atomic.Int64   // calls of Head
 	inline  atomic.Int64   // requests served inline
@@ -162,9 +163,11 @@ func (a *app) large(x *Exchange, path string, n int64) {
 		return
 	}
 	if path == "/file" {
-		if x.SendFile(a.file.Load().Fd(), 0, n) == nil {
+		err := x.SendFile(a.file.Load().Fd(), 0, n)
+		if err == nil {
 			x.EndBody()
 		}
+		a.sent <- err
 		return
 	}
 	piece := bytes.Repeat([]byte("0123456789abcdef"), 40<<10)
@@ -251,7 +254,7 @@ type front struct {
 func startFront(t testing.TB, cfg TransportConfig) *front {
 	a := &app{
 		t: t, parked: map[*Exchange]uint32{}, streams: map[*Exchange]struct{}{},
-		held: make(chan *Exchange, 100), entered: make(chan string, 100), release: make(chan struct{}),
+		held: make(chan *Exchange, 100), entered: make(chan string, 100), sent: make(chan error, 100), release: make(chan struct{}),
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.NewTextHandler(io.Discard, nil))

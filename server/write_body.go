@@ -38,13 +38,14 @@ func (x *Exchange) StartBody(status int, fields []byte, length int64) error {
 }
 
 const (
-	nearRTT    = 500      // microseconds
-	nearBuffer = 64 << 10 // bytes; the kernel takes twice as much
+	nearRTT    = 500       // microseconds
+	nearBuffer = 256 << 10 // bytes; the kernel takes twice as much
 )
 
 // nearPeer keeps the send buffer of a connection over a short way small. There, a
 // buffer that has grown to megabytes costs twice the CPU: it no longer fits a cache,
-// and sender and receiver wait for each other in turn instead of running side by side.
+// and sender and receiver wait for each other in turn instead of running side by side. With
+// a quarter of this one they wait for each other as often.
 // Over a long way the buffer has to grow, and the kernel sees to that.
 func nearPeer(fd int) {
 	if info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO); err == nil && info.Rtt < nearRTT {
@@ -165,6 +166,9 @@ func (x *Exchange) SendFile(fd uintptr, pos, n int64) error {
 				return err
 			}
 		case err == unix.EINTR:
+		case errors.Is(err, unix.EPIPE), errors.Is(err, unix.ECONNRESET), errors.Is(err, unix.ETIMEDOUT):
+			x.cut()
+			return ErrGone // that is about the socket; what is about the file follows
 		case err != nil:
 			x.cut()
 			return fmt.Errorf("sendfile: %w", err)
