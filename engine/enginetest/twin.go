@@ -88,13 +88,18 @@ func (s *state) inherits() bool { return s.history < s.era || s.previous != 0 }
 
 // inheritance is what a mismatch tells of the time before the restore.
 func (s *state) inheritance() core.Inheritance {
-	switch {
-	case s.history < s.era:
-		return core.Inheritance{Incarnation: core.Incarnation(s.history, s.inc.id), UpTo: base.Offset(s.next)}
-	case s.previous != 0:
-		return core.Inheritance{Incarnation: core.Incarnation(s.previous, s.inc.id), UpTo: base.Offset(s.inherited)}
+	first := s.history // under which the stream is known to have been
+	if s.previous != 0 {
+		first = s.previous
 	}
-	return core.Inheritance{}
+	was := s.era - 1
+	switch {
+	case was < first:
+		return core.Inheritance{}
+	case was < s.history:
+		return core.Inheritance{Incarnation: core.Incarnation(was, s.inc.id), UpTo: base.Offset(s.inherited)}
+	}
+	return core.Inheritance{Incarnation: core.Incarnation(was, s.inc.id), UpTo: base.Offset(s.next)}
 }
 
 type producer struct {
