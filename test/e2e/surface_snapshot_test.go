@@ -113,7 +113,7 @@ func TestSurfaceBootstrap(t *testing.T) {
 	named := h("Stream-Snapshot-Offset: @4", "Stream-Snapshot-Digest: "+digest)
 	live := with(h("Content-Type", "text/event-stream", "Cache-Control", "no-cache", "Stream-Data-Content-Type", jsonType), incarnated, extensions)
 	events := with(live, h("Stream-Snapshot-Offset", "@4", "Stream-Snapshot-Digest", digest, "Stream-Snapshot-Content-Type", plain))
-	resumed := with(live, h("Stream-Snapshot-Offset", "-1"))
+	resumed := with(live, h("Stream-Snapshot-Offset", "@4", "Stream-Snapshot-Digest", digest)) // of the event that is not sent, no type
 	rest := "event: data\ndata:[3]\nid: @6\n\nevent: control\ndata:{\"streamNextOffset\":\"@6\",\"upToDate\":true,\"streamClosed\":true}\nid: @6\n\n"
 	s.run([]row{
 		{what: "404", request: "GET " + b + "/bootstrap", status: 404, code: "stream_not_found"},
