@@ -262,9 +262,24 @@ func (m *memoryServer) read(w http.ResponseWriter, r *http.Request, tail int) {
 	}
 }
 
+// openHandler serves h, until the test ends, as a server to be measured.
+func openHandler(t *testing.T, h http.Handler) *server {
+	t.Helper()
+	web := httptest.NewServer(h)
+	t.Cleanup(web.Close)
+	sp, err := parseTarget("mem=" + web.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := sp.open("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
 func TestScenariosAgainstAServer(t *testing.T) {
-	h := httptest.NewServer(&memoryServer{streams: map[string][]byte{}, changed: make(chan struct{})})
-	t.Cleanup(h.Close)
+	s := openHandler(t, &memoryServer{streams: map[string][]byte{}, changed: make(chan struct{})})
 	for _, sc := range []scenario{
 		appendLoad{connections: 3, streams: 5, payload: 10, threads: 2, duration: 50 * time.Millisecond},
 		catchupLoad{readers: 3, size: 1 << 20, threads: 2, duration: 50 * time.Millisecond},
@@ -274,14 +289,6 @@ func TestScenariosAgainstAServer(t *testing.T) {
 	} {
 		t.Run(sc.label(), func(t *testing.T) {
 			namePrefix = fmt.Sprintf("test-%d-", now())
-			sp, err := parseTarget("mem=" + h.URL)
-			if err != nil {
-				t.Fatal(err)
-			}
-			s, err := sp.open("")
-			if err != nil {
-				t.Fatal(err)
-			}
 			metrics, err := sc.run(s)
 			if err != nil {
 				t.Fatal(err)
@@ -294,17 +301,8 @@ func TestScenariosAgainstAServer(t *testing.T) {
 }
 
 func TestMissingStreamEndsTheRun(t *testing.T) {
-	h := httptest.NewServer(http.NotFoundHandler())
-	t.Cleanup(h.Close)
-	sp, err := parseTarget("mem=" + h.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := sp.open("")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = appendLoad{connections: 1, streams: 1, payload: 1, duration: time.Millisecond}.run(s)
+	s := openHandler(t, http.NotFoundHandler())
+	_, err := appendLoad{connections: 1, streams: 1, payload: 1, duration: time.Millisecond}.run(s)
 	if err == nil || !strings.Contains(err.Error(), "status 404") {
 		t.Errorf("got %v", err)
 	}

@@ -83,21 +83,6 @@ func (b *bucketServer) bootstrap(w http.ResponseWriter, name string) {
 	m.Close()
 }
 
-func (b *bucketServer) open(t *testing.T) *server {
-	t.Helper()
-	h := httptest.NewServer(b)
-	t.Cleanup(h.Close)
-	sp, err := parseTarget("mem=" + h.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := sp.open("")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
-}
-
 func TestOurScenariosAgainstAServer(t *testing.T) {
 	for _, sc := range []scenario{
 		bootstrapLoad{snapshot: 1 << 20, updates: 50, payload: 10, duration: 50 * time.Millisecond},
@@ -107,7 +92,7 @@ func TestOurScenariosAgainstAServer(t *testing.T) {
 	} {
 		t.Run(sc.label(), func(t *testing.T) {
 			namePrefix = fmt.Sprintf("test-%d-", now())
-			metrics, err := sc.run(newBucketServer().open(t))
+			metrics, err := sc.run(openHandler(t, newBucketServer()))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -119,7 +104,7 @@ func TestOurScenariosAgainstAServer(t *testing.T) {
 }
 
 func TestWhatNeedsOurOwnProcessIsNotApplicable(t *testing.T) {
-	s := newBucketServer().open(t)
+	s := openHandler(t, newBucketServer())
 	for _, sc := range []scenario{coldLoad{size: 1, streams: 1, readers: 1, rounds: 1}, restoreLoad{streams: 1, payload: 1, connections: 1}} {
 		if _, err := sc.run(s); err != errNotApplicable {
 			t.Errorf("%s: %v", sc.label(), err)
@@ -129,7 +114,7 @@ func TestWhatNeedsOurOwnProcessIsNotApplicable(t *testing.T) {
 
 func TestBootstrapIsCompared(t *testing.T) {
 	b := newBucketServer()
-	s := b.open(t)
+	s := openHandler(t, b)
 	load := bootstrapLoad{snapshot: 1000, updates: 3, payload: 10}
 	want, err := load.prepare(s)
 	if err != nil {
@@ -160,7 +145,7 @@ func TestPacedCountsFromWhenItWasDue(t *testing.T) {
 	const still = 100 * time.Millisecond
 	var mu sync.Mutex
 	n := 0
-	h := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	s := openHandler(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		mu.Lock()
 		defer mu.Unlock()
 		if n++; n == 20 {
@@ -169,12 +154,7 @@ func TestPacedCountsFromWhenItWasDue(t *testing.T) {
 		}
 		w.WriteHeader(204)
 	}))
-	t.Cleanup(h.Close)
-	sp, err := parseTarget("mem=" + h.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := &paced{server: &server{spec: sp}, streams: 1, payload: 10, gap: time.Millisecond}
+	p := &paced{server: s, streams: 1, payload: 10, gap: time.Millisecond}
 	if err := p.run(200 * time.Millisecond); err != nil {
 		t.Fatal(err)
 	}

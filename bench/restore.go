@@ -111,20 +111,12 @@ func (r restoreLoad) fill(s *server, content []byte, from, to int) error {
 
 // check reads some of the streams.
 func (r restoreLoad) check(s *server, content []byte) error {
-	rng := rand.New(rand.NewPCG(6, 2))
-	left := min(checkedStreams, r.streams)
-	p := &pump{
-		server: s, strict: true,
-		template: httpRequest(s, "GET", "?offset=-1", "", nil),
-		next:     func() (int, bool) { left--; return rng.IntN(r.streams), left >= 0 },
-	}
-	p.check = func(i int, body []byte) error {
+	return checkSome(s, r.streams, func(i int, body []byte) error {
 		want := bytes.Clone(content)
 		copy(want, fmt.Sprintf("%0*d", digitCount, i))
 		if !bytes.Equal(body, want) {
 			return fmt.Errorf("stream %d is not what it was", i)
 		}
 		return nil
-	}
-	return p.run(16)
+	})
 }

@@ -80,18 +80,23 @@ func (r recoverLoad) run(s *server) ([]metric, error) {
 
 // check reads some streams back and compares their length with what was acknowledged.
 func (r recoverLoad) check(s *server, acked []int) error {
-	rng := rand.New(rand.NewPCG(1, 2))
-	left := min(checkedStreams, r.streams)
-	p := &pump{
-		server: s, strict: true,
-		template: httpRequest(s, "GET", "?offset=-1", "", nil),
-		next:     func() (int, bool) { left--; return rng.IntN(r.streams), left >= 0 },
-	}
-	p.check = func(i int, body []byte) error {
+	return checkSome(s, r.streams, func(i int, body []byte) error {
 		if want := bytes.Repeat([]byte{'x'}, acked[i]*r.payload); !bytes.Equal(body, want) {
 			return fmt.Errorf("stream %d holds %d bytes after the restart, of %d acknowledged ones", i, len(body), len(want))
 		}
 		return nil
+	})
+}
+
+// checkSome reads streams out of the first n and gives each whole one to check.
+func checkSome(s *server, n int, check func(i int, body []byte) error) error {
+	rng := rand.New(rand.NewPCG(1, 2))
+	left := min(checkedStreams, n)
+	p := &pump{
+		server: s, strict: true,
+		template: httpRequest(s, "GET", "?offset=-1", "", nil),
+		next:     func() (int, bool) { left--; return rng.IntN(n), left >= 0 },
+		check:    check,
 	}
 	return p.run(16)
 }

@@ -1,10 +1,8 @@
 package engine_test
 
 import (
-	"errors"
 	"fmt"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,7 +11,6 @@ import (
 	"github.com/snakream/snakream/engine/core"
 	"github.com/snakream/snakream/internal/base"
 	"github.com/snakream/snakream/internal/vfs/vfstest"
-	"github.com/snakream/snakream/tiering/tiertest"
 	"github.com/snakream/snakream/wal/record"
 )
 
@@ -242,14 +239,7 @@ func TestForkOfDamagedSource(t *testing.T) {
 // can't be asked, and nothing of it stays.
 func TestForkOfColdSource(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var away atomic.Bool
-		store := tiertest.NewMemory()
-		store.Before = func(string, string) error {
-			if away.Load() {
-				return errors.New("connection refused")
-			}
-			return nil
-		}
+		store, away := distantStore()
 		o := tiered(3, store)
 		o.LocalDiskBudget = 1 << 20
 		o.EvictAbove(1)

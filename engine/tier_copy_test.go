@@ -413,14 +413,7 @@ func TestFileTierOfVersion1(t *testing.T) {
 // A store that was away at the start, and has been emptied meanwhile, is not begun anew.
 func TestLateClaimOfAnEmptyStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var away atomic.Bool
-		store := tiertest.NewMemory()
-		store.Before = func(string, string) error {
-			if away.Load() {
-				return errors.New("connection refused")
-			}
-			return nil
-		}
+		store, away := distantStore()
 		r := newRig(t, tiered(1, store))
 		r.create("s")
 		later(5 * time.Second)

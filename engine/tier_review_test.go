@@ -246,14 +246,7 @@ func TestOlderCopiesAreRefused(t *testing.T) {
 // What is exposed is known while the store is away, from the start on.
 func TestExposureWithoutTheStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var away atomic.Bool
-		store := tiertest.NewMemory()
-		store.Before = func(string, string) error {
-			if away.Load() {
-				return errors.New("connection refused")
-			}
-			return nil
-		}
+		store, away := distantStore()
 		r := newRig(t, tiered(1, store))
 		r.create("s")
 		later(5 * time.Second)

@@ -33,6 +33,18 @@ func tiered(shards int, store tiering.Store) engine.Options {
 	return o
 }
 
+// distantStore returns a store, and what says that it can't be reached now.
+func distantStore() (*tiertest.Memory, *atomic.Bool) {
+	store, away := tiertest.NewMemory(), new(atomic.Bool)
+	store.Before = func(string, string) error {
+		if away.Load() {
+			return errors.New("connection refused")
+		}
+		return nil
+	}
+	return store, away
+}
+
 // names returns n names of streams.
 func streamNames(n int) []string {
 	all := make([]string, n)
@@ -158,14 +170,7 @@ func TestEvictedDataNeedsItsTier(t *testing.T) {
 // are refused, and all goes on by itself when it is back.
 func TestTierOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var away atomic.Bool
-		store := tiertest.NewMemory()
-		store.Before = func(string, string) error {
-			if away.Load() {
-				return errors.New("503 SlowDown")
-			}
-			return nil
-		}
+		store, away := distantStore()
 		o := tiered(1, store)
 		o.LocalDiskBudget = 200 << 10
 		r := newRig(t, o)
@@ -209,14 +214,7 @@ func TestTierOutage(t *testing.T) {
 // A start does not need the store, once it has been there.
 func TestStartWithoutTheStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var away atomic.Bool
-		store := tiertest.NewMemory()
-		store.Before = func(string, string) error {
-			if away.Load() {
-				return errors.New("connection refused")
-			}
-			return nil
-		}
+		store, away := distantStore()
 		away.Store(true)
 		o := tiered(1, store)
 		first := &rig{TB: t, fs: vfstest.New(), opts: o}

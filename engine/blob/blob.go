@@ -60,7 +60,7 @@ type Store struct {
 
 	journal *journal
 	strays  atomic.Int64
-	synced  atomic.Pointer[func() uint64] // see Beside
+	synced  func() uint64 // see Beside; nil: there is nobody
 
 	writing sync.Mutex // held by whoever changes the ledger, across that; before mu
 	ledger  ledger     // guarded by writing

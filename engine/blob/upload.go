@@ -52,18 +52,17 @@ func (s *Store) Create(size int64) (*Writer, error) {
 
 // Beside tells the store of somebody whose syncs wait for those of uploads: synced returns
 // another number after each of them. Uploads then sync in small portions, which takes them
-// longer. It may be called by any goroutine.
-func (s *Store) Beside(synced func() uint64) { s.synced.Store(&synced) }
+// longer. It is called before the first upload; synced by any goroutine.
+func (s *Store) Beside(synced func() uint64) { s.synced = synced }
 
 // beside returns what tells an upload whether there has been a sync since it asked last.
 func (s *Store) beside() (busy func() bool) {
-	f := s.synced.Load()
-	if f == nil {
+	if s.synced == nil {
 		return nil
 	}
-	last := (*f)()
+	last := s.synced()
 	return func() bool {
-		now := (*f)()
+		now := s.synced()
 		changed := now != last
 		last = now
 		return changed

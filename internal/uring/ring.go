@@ -166,13 +166,8 @@ func (r *Ring) try() error {
 	return nil
 }
 
-// Cap returns how many sends one call may have.
-func (r *Ring) Cap() int { return len(r.sqes) }
-
-// Len returns how many sends have been added since the last call.
-func (r *Ring) Len() int { return len(r.bufs) }
-
-// Add notes that b is to be sent to the socket fd. Up to Cap may be added; b must not be
+// Add notes that b is to be sent to the socket fd. It may be called as often as New was
+// told before Send is; b must not be
 // empty, and neither b nor fd may change until Send has returned.
 func (r *Ring) Add(fd int, b []byte) {
 	n := uint32(len(r.bufs))

@@ -62,9 +62,6 @@ func TestSend(t *testing.T) {
 		for i := range n {
 			r.Add(from[i], fmt.Append(nil, round, ":", i))
 		}
-		if r.Len() != n {
-			t.Fatalf("%d sends were added, not %d", r.Len(), n)
-		}
 		results, err := r.Send()
 		if err != nil || len(results) != n {
 			t.Fatalf("%v, %v", results, err)
@@ -75,9 +72,6 @@ func TestSend(t *testing.T) {
 				t.Fatalf("round %d: socket %d took %d bytes, %q", round, i, got, s)
 			}
 		}
-	}
-	if r.Cap() < most {
-		t.Errorf("there is room for %d sends", r.Cap())
 	}
 }
 

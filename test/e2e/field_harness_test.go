@@ -227,13 +227,19 @@ func (f *field) eventually(within time.Duration, what string, so func() bool) {
 func (f *field) let(moment time.Time) { pause(f.Context(), time.Until(moment)) }
 
 // rss returns the resident memory of the server's process, in bytes.
-func (d *daemon) rss(t *testing.T) int64 {
+func (d *daemon) rss(t *testing.T) int64 { return d.memory(t, "VmRSS:") }
+
+// peakMemory returns the most memory that the server's process has had, in bytes.
+func (d *daemon) peakMemory(t *testing.T) int64 { return d.memory(t, "VmHWM:") }
+
+// memory returns what /proc says of the process under a name, in bytes.
+func (d *daemon) memory(t *testing.T, name string) int64 {
 	t.Helper()
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", d.cmd.Process.Pid))
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, rest, _ := strings.Cut(string(status), "VmRSS:")
+	_, rest, _ := strings.Cut(string(status), name)
 	kib, err := strconv.ParseInt(strings.Fields(rest)[0], 10, 64)
 	if err != nil {
 		t.Fatal(err)
