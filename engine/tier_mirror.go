@@ -28,17 +28,15 @@ import (
 type choice struct {
 	segs    map[base.SegmentID]manifest.Segment
 	atoms   map[base.SegmentID]bool // what it was chosen from
-	needed  map[base.SegmentID]bool // and what may have to stand in for something again
+	needed  map[base.SegmentID]bool // and what may have to stand in for something yet
 	covered base.LSN
 	kept    bool // it stays as it is
 }
 
 // choose picks what the mirror may name of a shard, with none of the refused segments.
 func (s *tierShard) choose(refused map[base.SegmentID]bool) choice {
-	atoms, needed := s.atoms(refused)
-	c := choice{
-		segs: map[base.SegmentID]manifest.Segment{}, atoms: map[base.SegmentID]bool{}, needed: needed, covered: s.low.LSN,
-	}
+	atoms, seen := s.atoms(refused)
+	c := choice{segs: map[base.SegmentID]manifest.Segment{}, atoms: map[base.SegmentID]bool{}, covered: s.low.LSN}
 	var blocked []manifest.Segment
 	for _, m := range atoms {
 		c.atoms[m.ID] = true
@@ -51,9 +49,23 @@ func (s *tierShard) choose(refused map[base.SegmentID]bool) choice {
 	}
 	c.covered = max(c.covered, s.covered)
 	if s.loses(&c, blocked) {
-		return choice{segs: s.inMirror, atoms: c.atoms, needed: needed, covered: s.covered, kept: true}
+		c = choice{segs: s.inMirror, atoms: c.atoms, covered: s.covered, kept: true}
 	}
+	c.needed = s.needed(seen, c.segs)
 	return c
+}
+
+// needed returns what was seen and all that may have to stand in for it: whatever is not
+// named now may be refused the next time, and then its inputs are what is left of it.
+func (s *tierShard) needed(seen map[base.SegmentID]bool, segs map[base.SegmentID]manifest.Segment) map[base.SegmentID]bool {
+	all := map[base.SegmentID]bool{}
+	for id := range seen {
+		s.madeOf(all, id, func(id base.SegmentID) bool {
+			_, named := segs[id]
+			return !named
+		})
+	}
+	return all
 }
 
 // atoms returns what may be named, oldest first: the live segments, or in place of one
@@ -163,25 +175,21 @@ func (t *tier) allowed(shard int, m manifest.Segment, all []choice) bool {
 // coversOmissions reports whether the choice covers what says that bytes are not needed
 // any more that a segment lacks, or what that was merged from and the mirror never named.
 func (s *tierShard) coversOmissions(id base.SegmentID, all []choice) bool {
-	if s.inMirror[id].Object != 0 {
-		return true
-	}
-	l := s.made[id]
-	since := l.since
-	if id < s.firstNew {
-		since = s.start
-	}
-	for i, lsn := range since {
-		if all[i].covered < lsn {
+	ok := true
+	s.madeOf(map[base.SegmentID]bool{}, id, func(id base.SegmentID) bool {
+		if s.inMirror[id].Object != 0 {
 			return false
 		}
-	}
-	for _, in := range l.inputs {
-		if !s.coversOmissions(in.ID, all) {
-			return false
+		since := s.made[id].since
+		if id < s.firstNew {
+			since = s.start
 		}
-	}
-	return true
+		for i, lsn := range since {
+			ok = ok && all[i].covered >= lsn
+		}
+		return ok
+	})
+	return ok
 }
 
 // commitIfDue brings the mirror up to date when there is something new.
@@ -271,6 +279,9 @@ func (t *tier) nextDead(all []choice) []mirror.Dead {
 	}
 	for i := range all {
 		s, c := &t.shards[i], &all[i]
+		if c.kept {
+			continue // nothing is concluded about it
+		}
 		for id, m := range s.inMirror {
 			if _, ok := c.segs[id]; !ok {
 				add(tiering.SegmentKey(i, id, m.Object))

@@ -98,11 +98,30 @@ func (s *tierShard) refresh() bool {
 
 // named reports whether a choice of segments has a live one, or all that it was made of.
 func (s *tierShard) named(id base.SegmentID, segs map[base.SegmentID]manifest.Segment) bool {
-	if _, ok := segs[id]; ok {
-		return true
+	all := true
+	s.madeOf(map[base.SegmentID]bool{}, id, func(id base.SegmentID) bool {
+		if _, ok := segs[id]; ok {
+			return false
+		}
+		all = all && len(s.made[id].inputs) > 0
+		return all
+	})
+	return all
+}
+
+// madeOf calls f with a segment and with all that it was made of, but not with what those
+// were made of for which f is false. It goes to each once, and never to what is in visited.
+func (s *tierShard) madeOf(visited map[base.SegmentID]bool, id base.SegmentID, f func(base.SegmentID) bool) {
+	if visited[id] {
+		return
 	}
-	inputs := s.made[id].inputs
-	return len(inputs) > 0 && !slices.ContainsFunc(inputs, func(in manifest.Segment) bool { return !s.named(in.ID, segs) })
+	visited[id] = true
+	if !f(id) {
+		return
+	}
+	for _, in := range s.made[id].inputs {
+		s.madeOf(visited, in.ID, f)
+	}
 }
 
 // exposedSince returns since when the oldest bytes are in segments that a restore would

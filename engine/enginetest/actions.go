@@ -457,7 +457,11 @@ func (w *World) compare(v *engine.View, data []byte, ends []int, all bool) error
 		return err
 	}
 	if !bytes.Equal(got, data[from:to]) {
-		return fmt.Errorf("bytes [%d, %d): %.200q instead of %.200q", from, to, got, data[from:to])
+		at := 0
+		for at < min(len(got), to-from) && got[at] == data[from+at] {
+			at++
+		}
+		return fmt.Errorf("bytes [%d, %d): from %d on %.200q instead of %.200q", from, to, from+at, got[at:], data[from+at:to])
 	}
 	c := incarnation{ends: ends}
 	for range 3 {

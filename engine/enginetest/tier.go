@@ -11,8 +11,10 @@ import (
 	"time"
 
 	"github.com/snakream/snakream/engine"
+	"github.com/snakream/snakream/engine/mirror"
 	"github.com/snakream/snakream/internal/vfs/vfstest"
 	"github.com/snakream/snakream/tiering"
+	"github.com/snakream/snakream/tiering/tiertest"
 )
 
 // tier completes the options of a World with an object store: everything goes there at
@@ -32,13 +34,44 @@ func (w *World) tier(o *engine.Options) {
 			return nil
 		}
 	}
-	w.up.Before, w.up.After = fail("not done:"), fail("no answer:")
+	lost, dead := fail("no answer:"), map[string]bool{}
+	w.up.Before = fail("not done:")
+	w.up.After = func(op, key string) error {
+		if op == "swap" {
+			if err := audit(w.up, dead); err != nil {
+				w.fail(err)
+			}
+		}
+		return lost(op, key)
+	}
 	o.Tier = w.up
 	o.TierFlushInterval = 10 * time.Millisecond
 	o.TierMinBytes = 4 << 10
 	o.LocalDiskBudget = 1 << 30
 	o.ColdCacheBytes = 1 << 20
 	o.GCGrace = time.Second // of the World's time
+}
+
+// audit checks that all that the mirror names is there, and that nothing of it has been
+// called dead before: whatever has been may be deleted at any time.
+func audit(up *tiertest.Memory, dead map[string]bool) error {
+	state, err := mirror.Decode("the mirror", up.Bytes(tiering.MirrorKey))
+	if err != nil {
+		return err
+	}
+	keys := up.Keys()
+	for i := range state.Shard {
+		for _, m := range state.Shard[i].Segments {
+			key := tiering.SegmentKey(i, m.ID, m.Object)
+			if _, there := slices.BinarySearch(keys, key); !there || dead[key] {
+				return fmt.Errorf("epoch %d, change %d of the mirror names %s, which is there: %t, was dead: %t", state.Epoch, state.Sequence, key, there, dead[key])
+			}
+		}
+	}
+	for _, d := range state.Dead {
+		dead[d.Key] = true
+	}
+	return nil
 }
 
 // take takes files and objects at one moment. It is false when something was changed in
@@ -98,11 +131,40 @@ func (m *Moment) inThePast(w *World, b *bound) error {
 	if v == nil || v.Deleted || !place.Alive(v) {
 		return nil
 	}
-	m.w.mu.Lock()
-	s, err := w.match(b.all, v)
-	m.w.mu.Unlock()
+	candidates, err := m.candidates(w, b, v)
 	if err != nil {
 		return err
 	}
-	return w.compare(v, s.inc.data[:s.next], s.inc.ends[:s.records], true)
+	for _, c := range candidates {
+		diff := w.compare(v, c.data, c.ends, true)
+		if diff == nil {
+			return nil
+		}
+		err = errors.Join(err, diff)
+	}
+	return err
+}
+
+// content is what a stream held in one state.
+type content struct {
+	data []byte
+	ends []int
+}
+
+// candidates returns what the name held in each of the states that v may show: Worlds
+// that went apart after a crash may have written as many bytes, and not the same ones.
+func (m *Moment) candidates(w *World, b *bound, v *engine.View) (all []content, err error) {
+	m.w.mu.Lock()
+	defer m.w.mu.Unlock()
+	for states := b.all; ; {
+		s, err := w.match(states, v)
+		if err != nil && len(all) > 0 {
+			return all, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, content{s.inc.data[:s.next], s.inc.ends[:s.records]})
+		states = states[slices.Index(states, s)+1:]
+	}
 }
