@@ -51,6 +51,7 @@ func (e *Engine) List(bucket, prefix, after string, limit int) (page []*Stream, 
 	if after >= prefix {
 		from = stem + after
 	}
+	page = make([]*Stream, 0, min(limit+1, listStep))
 	for _, s := range e.shards {
 		n := 0
 		s.names.order.ascend(from, func(st *Stream) bool {
@@ -70,6 +71,9 @@ func (e *Engine) List(bucket, prefix, after string, limit int) (page []*Stream, 
 	}
 	return page, false
 }
+
+// listStep is for how many streams of a page there is room at first.
+const listStep = 1024
 
 // listed reports whether the place holds a stream that anybody may see.
 func (st *Stream) listed() bool {

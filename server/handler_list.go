@@ -32,7 +32,9 @@ func (c *call) sendList() {
 	bucket, prefix, after := string(c.op.Bucket), string(q.Prefix), string(q.After)
 	begun := false
 	var w protocol.ListWriter
-	body := w.Begin(c.body[:0], &c.op)
+	buf := copyBuffers.Get().(*[]byte)
+	defer copyBuffers.Put(buf)
+	body := w.Begin((*buf)[:0], &c.op)
 	var more bool
 	for left := q.Limit; left > 0; {
 		var page []*engine.Stream
@@ -56,7 +58,6 @@ func (c *call) sendList() {
 		}
 	}
 	body = w.End(body, more)
-	c.body = body
 	if !begun {
 		c.reply(200, fields, body)
 		return
