@@ -18,7 +18,7 @@ import (
 //
 //   - a segment is named only when everything before its newest record is named too;
 //   - a merge's output takes the place of its inputs, which stand in for it until it is
-//     in the store itself;
+//     named itself: not before may they be called dead, whatever keeps it from being named;
 //   - an output that left out bytes because of a newer trim or delete is named only with
 //     or after what says so;
 //   - a segment with a fork is named only with or after its source's bytes up to there,
@@ -55,17 +55,22 @@ func (s *tierShard) choose(refused map[base.SegmentID]bool) choice {
 	return c
 }
 
-// needed returns what was seen and all that may have to stand in for it: whatever is not
-// named now may be refused the next time, and then its inputs are what is left of it.
+// needed adds to what was seen all that may have to stand in for it: whatever is not named
+// now may be refused the next time, and then its inputs are what is left of it.
 func (s *tierShard) needed(seen map[base.SegmentID]bool, segs map[base.SegmentID]manifest.Segment) map[base.SegmentID]bool {
-	all := map[base.SegmentID]bool{}
-	for id := range seen {
-		s.madeOf(all, id, func(id base.SegmentID) bool {
-			_, named := segs[id]
-			return !named
-		})
+	unnamed := func(id base.SegmentID) bool {
+		_, named := segs[id]
+		return !named
 	}
-	return all
+	for id := range seen {
+		if !unnamed(id) {
+			continue
+		}
+		for _, in := range s.made[id].inputs {
+			s.madeOf(seen, in.ID, unnamed)
+		}
+	}
+	return seen
 }
 
 // atoms returns what may be named, oldest first: the live segments, or in place of one

@@ -98,13 +98,17 @@ func (s *tierShard) refresh() bool {
 
 // named reports whether a choice of segments has a live one, or all that it was made of.
 func (s *tierShard) named(id base.SegmentID, segs map[base.SegmentID]manifest.Segment) bool {
+	missing := func(id base.SegmentID) bool {
+		_, ok := segs[id]
+		return !ok
+	}
+	if !missing(id) { // as most are
+		return true
+	}
 	all := true
 	s.madeOf(map[base.SegmentID]bool{}, id, func(id base.SegmentID) bool {
-		if _, ok := segs[id]; ok {
-			return false
-		}
-		all = all && len(s.made[id].inputs) > 0
-		return all
+		all = all && (!missing(id) || len(s.made[id].inputs) > 0)
+		return all && missing(id)
 	})
 	return all
 }
