@@ -51,6 +51,9 @@ func appendKey[T string | []byte](dst []byte, bucket, stream T) []byte {
 }
 
 func (e *Engine) shardOf(key []byte) *shard {
+	if len(e.shards) == 1 {
+		return e.shards[0]
+	}
 	return e.shards[bin.SumSeeded(e.id.Seed, key)%uint64(len(e.shards))]
 }
 

@@ -13,7 +13,7 @@ func equalFold(b []byte, lower string) bool {
 		return false
 	}
 	for i, c := range b {
-		if toLower(c) != lower[i] {
+		if c != lower[i] && toLower(c) != lower[i] {
 			return false
 		}
 	}
@@ -211,7 +211,8 @@ func (op *Operation) parseFork(h header, value []byte) {
 	switch h {
 	case headerForkedFrom:
 		f.Set = true
-		rt, bad := routeOf(value)
+		var rt route
+		bad := rt.parse(value)
 		switch {
 		case !isRawPath(value):
 			bad = badPath("")

@@ -31,8 +31,19 @@ var requestable = []string{
 // preflightSeconds is how long a browser may keep the answer to a preflight: a day.
 const preflightSeconds = "86400"
 
-// staticFields are the lines that every answer begins with.
-func staticFields(origin string) []byte {
+// exposedAppend are those of an append that succeeded, and exposedProducer the ones that
+// it has with a producer. Naming only these keeps half off the commonest answer. No
+// other answer can do so: a 304 would take the rest away from the answer that it confirms.
+var (
+	exposedAppend = []string{
+		"ETag", "Stream-Closed", "Stream-Extensions", "Stream-Incarnation", "Stream-Next-Offset", "Stream-Offset",
+		"Stream-Record-First", "Stream-Record-Next", "Stream-Record-Start",
+	}
+	exposedProducer = []string{"Producer-Closed-Epoch", "Producer-Closed-Seq", "Producer-Epoch", "Producer-Seq"}
+)
+
+// staticFields are the lines that every answer begins with, for those headers.
+func staticFields(origin string, exposed ...string) []byte {
 	var b bytes.Buffer
 	b.WriteString("X-Content-Type-Options: nosniff\r\n")
 	b.WriteString("Cross-Origin-Resource-Policy: cross-origin\r\n")

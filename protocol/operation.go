@@ -216,7 +216,8 @@ func Parse(r *Request, op *Operation) *Problem {
 		op.parseFields(r.Fields)
 		return nil
 	}
-	rt, bad := routeOf(r.Path)
+	var rt route
+	bad := rt.parse(r.Path)
 	if bad.code == "" {
 		op.Surface = rt.surface
 		if op.Kind = rt.kind(m); op.Kind == 0 {

@@ -1,6 +1,7 @@
 package protocol
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -23,9 +24,10 @@ type Settings struct {
 // (status line, Date, Content-Length, Transfer-Encoding, Connection).
 type Renderer struct {
 	static, preflight []byte
-	cacheable         string // the line for catch-up and long-poll data
-	revalidate        string // the line for snapshots
-	publicURL         string // without a slash at its end
+	appended          [2][]byte // static for appends that succeeded, without and with a producer
+	cacheable         string    // the line for catch-up and long-poll data
+	revalidate        string    // the line for snapshots
+	publicURL         string    // without a slash at its end
 }
 
 // NewRenderer returns a Renderer for these settings.
@@ -37,7 +39,11 @@ func NewRenderer(s Settings) *Renderer {
 		s.CacheVisibility = "public"
 	}
 	return &Renderer{
-		static:     staticFields(s.CORSOrigin),
+		static: staticFields(s.CORSOrigin, exposed...),
+		appended: [2][]byte{
+			staticFields(s.CORSOrigin, exposedAppend...),
+			staticFields(s.CORSOrigin, slices.Concat(exposedAppend, exposedProducer)...),
+		},
 		preflight:  preflightFields(),
 		cacheable:  "Cache-Control: " + s.CacheVisibility + ", max-age=60, stale-while-revalidate=300\r\n",
 		revalidate: "Cache-Control: " + s.CacheVisibility + ", no-cache\r\n",

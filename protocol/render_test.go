@@ -3,6 +3,7 @@ package protocol
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -37,8 +38,15 @@ func check(t *testing.T, name string, status int, fields []byte, wantStatus int,
 		t.Errorf("%s: status %d, want %d", name, status, wantStatus)
 	}
 	want = append(want, "X-Content-Type-Options: nosniff", "Cross-Origin-Resource-Policy: cross-origin", "Access-Control-Allow-Origin: *")
-	if !strings.Contains(got["Access-Control-Expose-Headers"], "Stream-Next-Offset") {
-		t.Errorf("%s: exposes %q", name, got["Access-Control-Expose-Headers"])
+	exposed := strings.Split(got["Access-Control-Expose-Headers"], ", ")
+	for field := range got {
+		ours := strings.HasPrefix(field, "Stream-") || strings.HasPrefix(field, "Producer-") || slices.Contains([]string{"ETag", "Location", "Retry-After", "Link"}, field)
+		if ours && !slices.Contains(exposed, field) {
+			t.Errorf("%s: a script can't read %s", name, field)
+		}
+	}
+	if len(exposed) < 8 {
+		t.Errorf("%s: exposes %q", name, exposed)
 	}
 	for _, w := range want {
 		if absent, ok := strings.CutPrefix(w, "!"); ok {

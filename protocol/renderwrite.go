@@ -13,12 +13,15 @@ func (r *Renderer) Write(dst []byte, op *Operation, res *WriteResult) (status in
 		dst = appendContentType(dst, res.ContentType)
 	case Exists:
 		status, dst = 200, appendContentType(append(dst, r.static...), res.ContentType)
-	case Appended:
-		if status, dst = 204, append(dst, r.static...); op.Producer.Set {
+	case Appended, Closed, Duplicate:
+		status = 204
+		if !op.Producer.Set {
+			dst = append(dst, r.appended[0]...)
+			break
+		}
+		if dst = append(dst, r.appended[1]...); res.Outcome == Appended {
 			status = 200
 		}
-	case Closed, Duplicate:
-		status, dst = 204, append(dst, r.static...)
 	default:
 		if status, fields = r.writeAround(dst, op, res); status != 0 {
 			return status, fields, nil

@@ -101,36 +101,38 @@ type route struct {
 
 var noRoute = pathFault{codeUnknownRoute, "No resource of this server has such a path; streams are at /v1/stream/{path} and /ds/{bucket}/{stream}."}
 
-// routeOf takes a raw path apart.
-func routeOf(path []byte) (r route, bad pathFault) {
+// parse takes a raw path apart; r is empty.
+func (r *route) parse(path []byte) (bad pathFault) {
 	if rest, ok := bytes.CutPrefix(path, []byte(prefixV1)); ok {
-		return route{surface: SurfaceV1, resource: resourceStream, stream: rest}, pathFault{}
+		r.surface, r.resource, r.stream = SurfaceV1, resourceStream, rest
+		return pathFault{}
 	}
 	rest, more := bytes.CutPrefix(path, []byte(prefixDS))
 	if !more {
-		if string(path) == documentPath {
-			return route{resource: resourceDocument}, pathFault{}
+		if string(path) != documentPath {
+			return noRoute
 		}
-		return r, noRoute
+		r.resource = resourceDocument
+		return pathFault{}
 	}
 	r.surface = SurfaceDS
 	if r.bucket, rest, more = bytes.Cut(rest, []byte{'/'}); !more {
 		r.resource = resourceBucket
-		return r, pathFault{}
+		return pathFault{}
 	}
 	r.stream, rest, more = bytes.Cut(rest, []byte{'/'})
 	list := string(r.stream) == wordList
 	switch {
 	case list && more:
-		return r, noRoute
+		return noRoute
 	case list:
 		r.resource, r.stream = resourceList, nil
 	case !more:
 		r.resource = resourceStream
 	default:
-		return r, r.below(rest)
+		return r.below(rest)
 	}
-	return r, pathFault{}
+	return pathFault{}
 }
 
 // below finds what lies at rest below a stream.

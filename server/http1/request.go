@@ -5,6 +5,7 @@ package http1
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 
 	"github.com/snakream/snakream/internal/base"
@@ -224,7 +225,7 @@ func parseField(b []byte, i, maxHead int) (f base.Field, next int, err error) {
 	} else {
 		end += i
 	}
-	for _, c := range b[i:end] {
+	for _, c := range b[i+plain(b[i:end]) : end] {
 		if class[c]&isValue == 0 {
 			if c == '\n' {
 				return f, 0, errLineEnd
@@ -240,6 +241,20 @@ func parseField(b []byte, i, maxHead int) (f base.Field, next int, err error) {
 	}
 	f.Value = trim(b[i:end])
 	return f, end + 2, nil
+}
+
+// plain returns how many bytes at the beginning of b, by eights, are visible ASCII or
+// spaces, as all are in most values.
+func plain(b []byte) int {
+	const each, top = 0x0101010101010101, 0x8080808080808080
+	n := 0
+	for ; len(b)-n >= 8; n += 8 {
+		// A byte below space borrows, DEL carries, and above it the top bit is set.
+		if v := binary.LittleEndian.Uint64(b[n:]); (v|(v+each)|(v-each*' '))&top != 0 {
+			break
+		}
+	}
+	return n
 }
 
 func incomplete(b []byte, maxHead int) error {
