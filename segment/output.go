@@ -3,6 +3,7 @@ package segment
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/snakream/snakream/internal/bin"
 	"github.com/snakream/snakream/internal/vfs"
@@ -11,8 +12,8 @@ import (
 const (
 	writeBytes    = 512 << 10 // a write of the payload, and what a paced writer leaves to the page cache, …
 	politeFor     = 64
-	politeBytes   = BlockBytes // … while nobody else syncs; else this
-	allocateBytes = 8 << 20    // beyond the size hint
+	politeBytes   = 16 << 10 // … while nobody else syncs; else this
+	allocateBytes = 8 << 20  // beyond the size hint
 )
 
 // output writes a file from the end of its header on, and sums the blocks of the
@@ -25,15 +26,16 @@ type output struct {
 	pos       int64
 	allocated int64
 	unit      int // of buf, at which it is written; whole blocks
+	portion   int // in which a paced writer writes and syncs it
 	paced     bool
 	busy      func() bool // see Writer.Pace
-	polite    int         // small portions that are left, if positive
+	polite    int         // blocks in small portions that are left, if positive
 	dirty     int64       // written and not synced
 	table     []byte      // the checksum table so far
 }
 
 func newOutput(f vfs.File, path string) output {
-	return output{f: f, path: path, buf: vfs.Aligned(writeBytes)[:0], unit: writeBytes, pos: headerBytes}
+	return output{f: f, path: path, buf: vfs.Aligned(writeBytes)[:0], unit: writeBytes, portion: writeBytes, pos: headerBytes}
 }
 
 // write adds p to the region that is being written.
@@ -68,13 +70,15 @@ func (o *output) endRegion() error {
 }
 
 func (o *output) flush() error {
-	if o.paced && o.dirty >= int64(o.unit) && len(o.buf) == o.unit { // what is less is for close to sync
-		if err := o.sync(); err != nil {
+	for p := range slices.Chunk(o.buf, o.portion) {
+		if o.paced && o.dirty >= int64(o.portion) && len(p) == o.portion { // what is less is for close to sync
+			if err := o.sync(); err != nil {
+				return err
+			}
+		}
+		if err := o.append(p); err != nil {
 			return err
 		}
-	}
-	if err := o.append(o.buf); err != nil {
-		return err
 	}
 	o.buf, o.summed = o.buf[:0], 0
 	if o.paced {
@@ -83,23 +87,23 @@ func (o *output) flush() error {
 	return nil
 }
 
-// pace begins in small portions: nobody knows yet whether others sync.
+// pace begins block by block: nobody knows yet whether others sync.
 func (o *output) pace(busy func() bool) {
 	o.paced, o.busy = true, busy
 	if busy != nil {
-		o.polite, o.unit = politeFor, politeBytes
+		o.polite, o.unit, o.portion = politeFor, BlockBytes, BlockBytes
 	}
 }
 
 // choose takes small portions from when somebody else has synced until nobody has for
-// politeFor of them: most portions take less time than passes between two others' syncs.
+// politeFor blocks: most portions take less time than passes between two others' syncs.
 func (o *output) choose() {
 	o.polite--
-	if o.busy != nil && o.busy() {
-		o.polite = politeFor
-	}
-	if o.unit = writeBytes; o.polite > 0 {
-		o.unit = politeBytes
+	switch {
+	case o.busy != nil && o.busy():
+		o.polite, o.unit, o.portion = politeFor, BlockBytes, politeBytes
+	case o.polite <= 0:
+		o.unit, o.portion = writeBytes, writeBytes
 	}
 }
 

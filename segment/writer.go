@@ -63,8 +63,8 @@ func Create(fs vfs.FS, path string, id base.SegmentID, sizeHint int64, kind uint
 
 // Pace has the writer sync as it goes: Finish would make the disk busy with all of a
 // large segment at once, while others wait for their own syncs. It syncs each half
-// megabyte, and each block once busy says that somebody has synced since it was asked
-// last, and for some megabytes after that. busy may be nil.
+// megabyte, and each 16 KiB once busy says that somebody has synced since it was asked
+// last, and for some megabytes after that. Until it can know it syncs each block. busy may be nil.
 func (w *Writer) Pace(busy func() bool) { w.out.pace(busy) }
 
 // spacious returns b with room for n more bytes. It doubles: append makes a large slice

@@ -214,7 +214,7 @@ func TestPaceBesideOthers(t *testing.T) {
 	asked := 0
 	w.Pace(func() bool { asked++; return asked == 1 })
 	fs.StartTrace(vfstest.Write, vfstest.Datasync)
-	const size = politeFor*politeBytes + 4*writeBytes
+	const size = politeFor*BlockBytes + 4*writeBytes
 	err = errors.Join(w.Begin(1, 0, 0), w.Payload(make([]byte, size)), w.Boundary(size))
 	if _, ferr := w.Finish(); err != nil || ferr != nil {
 		t.Fatal(err, ferr)
@@ -242,8 +242,8 @@ func TestPaceBesideOthers(t *testing.T) {
 			small++
 		}
 	}
-	if small < politeFor-2 || len(syncs) > politeFor+6 {
-		t.Errorf("%d of the syncs are of a block: %d", small, syncs)
+	if most := politeFor * BlockBytes / politeBytes; small < most-8 || len(syncs) > most+6 {
+		t.Errorf("%d of the syncs are of a small portion: %d", small, syncs)
 	}
 	f, err := fs.Open("paced")
 	if err != nil {
