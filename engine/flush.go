@@ -104,6 +104,11 @@ func (k *keeper) flushOnce(f frozen) error {
 			next.segs[r.seg.ID()] = r
 		}
 	})
+	if bytes := f.gen.table.Bytes(); k.s.e.tier != nil {
+		k.unseen += bytes
+	} else {
+		k.s.gauges.frozen.Add(-bytes)
+	}
 	k.released(f.low)
 	k.s.e.noteBudget()
 	k.s.e.tier.wake()

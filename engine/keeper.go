@@ -85,6 +85,7 @@ type keeper struct {
 	merging   map[base.SegmentID]bool      // inputs of the merge that is under way
 	held      map[base.SegmentID]bool      // being uploaded or evicted: not merged meanwhile
 	flushed   map[base.SegmentID]flushedAt // segments of this run of the program
+	unseen    int64                        // bytes of memtables that are in segments which the tier has not seen
 	lineages  []lineage                    // since the tier asked last
 	coldAfter time.Time                    // evicted segments are not merged before
 }

@@ -142,6 +142,7 @@ func (s *shard) freeze() bool {
 	if quiet { // the next one may stay empty for long, and should not begin with room for many streams
 		s.e.pool.Trim()
 	}
+	s.gauges.frozen.Add(old.table.Bytes())
 	g := s.newGeneration()
 	s.swapReads(func(next *readState) {
 		next.active = g

@@ -76,6 +76,7 @@ type Stats struct {
 // gauges are what a shard's turn last knew, for scrapes.
 type gauges struct {
 	streams, memtable, state, pinned atomic.Int64
+	frozen                           atomic.Int64 // bytes of frozen memtables, those included of whose segments the tier does not know yet
 	deadLog, deadSegments            atomic.Int64 // since when they hold bytes of streams that have gone; 0: they don't
 }
 
@@ -88,6 +89,10 @@ func (s *shard) note() {
 	g.pinned.Store(s.walBytes)
 	g.deadLog.Store(int64(s.deadSince))
 }
+
+// unflushed returns the bytes that are in memtables, and so in the log, alone. Those of a
+// memtable that has just been flushed are among them until the tier counts its segments.
+func (g *gauges) unflushed() int64 { return g.memtable.Load() + g.frozen.Load() }
 
 // Stats returns what the engine does and holds now.
 func (e *Engine) Stats() Stats {

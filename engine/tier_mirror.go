@@ -245,7 +245,7 @@ func (t *tier) propose() (mirror.State, []choice) {
 // exposed returns what a restore would lack: the bytes of memtables and of segments that
 // are not named, and how many streams those segments have something of.
 func (s *tierShard) exposed(c *choice) (bytes, streams int64) {
-	bytes = s.s.gauges.memtable.Load()
+	bytes = s.s.gauges.unflushed() - s.seen
 	rs := s.s.acquire()
 	if rs == nil {
 		return bytes, 0

@@ -243,6 +243,37 @@ func TestOlderCopiesAreRefused(t *testing.T) {
 	})
 }
 
+// What a flush is writing is in the log alone until it is done, however long that takes.
+func TestExposureDuringAFlush(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, _ := distantStore()
+		r := newRig(t, tiered(2, store))
+		r.create("s")
+		later(time.Minute)
+		slow := make(chan struct{})
+		r.fs.SetHook(func(op vfstest.Op) error {
+			if op.Kind == vfstest.Datasync && strings.HasSuffix(op.Path, ".seg") {
+				<-slow
+			}
+			return nil
+		})
+		r.append("s", "exposed")
+		for range 20 {
+			later(time.Second)
+			if s, _ := r.TierStatus(); s.ExposedBytes < int64(len("exposed")) || s.ExposedSeconds == 0 {
+				t.Errorf("%+v", s)
+				break
+			}
+		}
+		close(slow)
+		later(time.Minute)
+		if s, _ := r.TierStatus(); s.ExposedBytes != 0 || s.ExposedSeconds != 0 || s.PendingSegments != 0 {
+			t.Errorf("%+v", s)
+		}
+		r.close()
+	})
+}
+
 // What is exposed is known while the store is away, from the start on.
 func TestExposureWithoutTheStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -13,6 +13,8 @@ import (
 type tierShard struct {
 	s *shard
 
+	seen int64 // bytes of memtables that have become live segments since note
+
 	// As the keeper last had it.
 	live    map[base.SegmentID]manifest.Segment
 	flushed map[base.SegmentID]flushedAt
@@ -79,6 +81,8 @@ func (s *tierShard) refresh() bool {
 			s.flushed[id], s.after[id] = f, f.after
 		}
 		merges, k.lineages = k.lineages, nil
+		s.seen += k.unseen
+		k.unseen = 0
 	}) {
 		return false
 	}

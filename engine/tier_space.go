@@ -74,9 +74,12 @@ func (t *tier) evict() {
 			return
 		}
 		freed, err := t.evictSegment(c)
+		if t.ctx.Err() != nil {
+			return // the engine is being closed, which is no failure
+		}
 		if err != nil {
 			t.e.opts.Logger.Error("evicting a segment", "shard", c.s.s.n, "segment", c.seg.ID, "err", err)
-			if errors.Is(err, vfs.ErrNoSpace) || t.e.Err() != nil || t.ctx.Err() != nil {
+			if errors.Is(err, vfs.ErrNoSpace) || t.e.Err() != nil {
 				break // a snapshot goes without taking space
 			}
 		}

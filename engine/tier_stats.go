@@ -52,6 +52,13 @@ func (e *Engine) TierStatus() (s TierStatus, ok bool) {
 	defer t.mu.Unlock()
 	s = t.status
 	s.Fenced = e.fenced.Load()
+	s.ExposedBytes = s.PendingBytes
+	for _, sh := range e.shards { // a flush can take long, and the tier waits for it
+		s.ExposedBytes += sh.gauges.unflushed()
+	}
+	if s.ExposedBytes > 0 && s.ExposedSeconds == 0 {
+		s.ExposedSeconds = e.opts.TierFlushInterval.Seconds()
+	}
 	return s, true
 }
 
@@ -82,17 +89,16 @@ func (t *tier) note() {
 		if at := sh.exposedSince(); !at.IsZero() && (oldest.IsZero() || at.Before(oldest)) {
 			oldest = at
 		}
-		g := &sh.s.gauges
-		s.ExposedBytes += g.memtable.Load()
 	}
-	s.ExposedBytes += s.PendingBytes
-	switch {
-	case !oldest.IsZero():
+	if !oldest.IsZero() {
 		s.ExposedSeconds = (now.Sub(oldest) + t.e.opts.TierFlushInterval).Seconds()
-	case s.ExposedBytes > 0:
-		s.ExposedSeconds = t.e.opts.TierFlushInterval.Seconds()
 	}
 	t.stats.mu.Lock()
+	for i := range t.shards {
+		sh := &t.shards[i]
+		sh.s.gauges.frozen.Add(-sh.seen) // they are pending bytes from now on
+		sh.seen = 0
+	}
 	t.stats.status = s
 	t.stats.mu.Unlock()
 }
