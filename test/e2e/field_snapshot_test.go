@@ -47,7 +47,7 @@ func (f *field) about(method, stream, below, body string, header ...string) (ans
 // wantAbout is about with the status that must come back.
 func (f *field) wantAbout(status int, method, stream, below, body string, header ...string) answer {
 	f.Helper()
-	r, err := f.about(method, stream, below, body, header...)
+	r, err := f.withRoom(status, func() (answer, error) { return f.about(method, stream, below, body, header...) })
 	if err != nil || r.status != status {
 		f.Fatalf("%s %s%s: want %d, got %v, %v", method, stream, below, status, r, err)
 	}

@@ -110,9 +110,8 @@ func TestTierMoreThanFits(t *testing.T) {
 		t.Errorf("segments and snapshots took %d MiB of the disk, with a budget of %d", peak>>20, bigBudget>>20)
 	}
 	r.eventually(tierPatience, "the local disk has no more than it may", func() bool { return r.localData() <= bigBudget })
-	if in := total(t, r.objects); in < bigBytes {
-		t.Errorf("the bucket has %d bytes", in)
-	}
+	// A look may miss what a merge replaces meanwhile.
+	r.eventually(tierPatience, "the bucket has all of it", func() bool { return total(t, r.objects) >= bigBytes })
 
 	r.each(bigStreams, func(i int) error { return r.holdsNoise(i) })
 	lap("read")

@@ -28,10 +28,13 @@ type tierWriter struct {
 	name      string
 	acked     int // lines
 	open      int // lines of an append that was not answered
-	safe      int // lines that the store has had
 	published int // lines before the newest snapshot that was answered
 	trying    int // lines before the one that was not; 0 for none
+	safe      durable
 }
+
+// durable is what has to be there: lines, and those before the newest snapshot.
+type durable struct{ lines, published int }
 
 func (w *tierWriter) step(r *tierRig) error {
 	if w.trying == 0 && w.acked > w.published && w.rng.IntN(40) == 0 {
@@ -72,20 +75,20 @@ func (w *tierWriter) publish(r *tierRig) error {
 }
 
 // settle compares what the server has with what the writer knows, and takes it for that
-// from now on. least is how many lines there have to be; after a loss that is less than
-// what was acknowledged.
-func (w *tierWriter) settle(r *tierRig, least int) error {
+// from now on. least is what there has to be; after a loss that is less than what was
+// acknowledged.
+func (w *tierWriter) settle(r *tierRig, least durable) error {
 	b, err := r.bootstrap(w.name)
 	if err != nil {
 		return err
 	}
 	lines, rest := b.next/lineSize, b.next%lineSize
-	if rest != 0 || lines < least || lines > w.acked+w.open {
-		return fmt.Errorf("%d bytes, where at least %d lines are safe, %d acknowledged and %d tried", b.next, least, w.acked, w.open)
+	if rest != 0 || lines < least.lines || lines > w.acked+w.open {
+		return fmt.Errorf("%d bytes, where at least %d lines are safe, %d acknowledged and %d tried", b.next, least.lines, w.acked, w.open)
 	}
 	from := max(b.at, 0)
-	if from%lineSize != 0 || from/lineSize > max(w.published, w.trying) || least == w.acked && from/lineSize < w.published {
-		return fmt.Errorf("a snapshot at line %d, published %d, tried %d", from/lineSize, w.published, w.trying)
+	if from%lineSize != 0 || from/lineSize > max(w.published, w.trying) || from/lineSize < least.published {
+		return fmt.Errorf("a snapshot at line %d, safe %d, published %d, tried %d", from/lineSize, least.published, w.published, w.trying)
 	}
 	if b.at >= 0 && b.snapshot != imageAt(b.at, 50_000) {
 		return fmt.Errorf("the snapshot at %d is damaged", b.at)
@@ -119,12 +122,12 @@ func TestTierCrash(t *testing.T) {
 		r.protected()
 		for round := range tierCrashRounds {
 			for _, w := range writers {
-				w.safe = 0
+				w.safe = durable{}
 			}
 			if rng.IntN(2) == 0 { // of these a loss takes nothing
 				r.protected()
 				for _, w := range writers {
-					w.safe = w.acked
+					w.safe = durable{w.acked, w.published}
 				}
 			}
 			life := time.Duration(20+rng.IntN(1200)) * time.Millisecond
@@ -142,7 +145,7 @@ func TestTierCrash(t *testing.T) {
 			r.daemon.start(r.T)
 			r.together(len(writers), func(i int) error {
 				w := writers[i]
-				least := w.acked
+				least := durable{w.acked, w.published}
 				if lost {
 					least = w.safe
 				}

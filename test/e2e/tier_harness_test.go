@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"net/http"
 	"os"
 	"os/exec"
@@ -188,7 +189,9 @@ func newTierRig(t *testing.T, where []string, objects string, flags ...string) *
 	t.Helper()
 	d := newDaemon(t, with(where, flags)...)
 	d.env = s3Environ(s3Key, s3Secret)
-	return &tierRig{field: newField(t, d), flags: where, objects: objects}
+	r := &tierRig{field: newField(t, d), flags: where, objects: objects}
+	r.patient = true
+	return r
 }
 
 // other prepares a server with a data directory of its own on the same store.
@@ -246,11 +249,18 @@ func (r *tierRig) protected() {
 	since := time.Now()
 	r.eventually(tierPatience, "everything is in the tier", func() bool {
 		s = r.daemon.tier(r.T)
-		if !s.Connected || s.PendingSegments > 0 || s.ExposedBytes > 0 {
+		if !s.Connected || s.PendingSegments > 0 || s.ExposedBytes > 0 || r.daemon.behind(r.T, s) {
 			since = time.Now()
 		}
 		return time.Since(since) > settled
 	})
+}
+
+// behind reports whether a status is one of before: the tier notes it when it gets to it,
+// which takes long when its store or the disk do.
+func (d *daemon) behind(t *testing.T, s tierStatus) bool {
+	t.Helper()
+	return d.metric(t, "snakream_memtable_bytes") > 0 || int(d.metric(t, "snakream_segments")) != s.Segments
 }
 
 // run runs another command of the binary, with the same environment, and returns what it
@@ -274,9 +284,29 @@ func runBinary(t *testing.T, want int, env []string, args ...string) (out, errs 
 	return o.String(), e.String()
 }
 
+// rest waits until nothing changes in the store: an S3 server may still do what another
+// has asked for before it was killed.
+func (r *tierRig) rest() {
+	r.Helper()
+	var files map[string]int64
+	var mirror string
+	since := time.Now()
+	r.eventually(tierPatience, "nothing changes in the store", func() bool {
+		b, err := os.ReadFile(filepath.Join(r.objects, "mirror")) // all others never change
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			r.Fatal(err)
+		}
+		if now := sizes(r.T, r.objects); mirror != string(b) || !maps.Equal(files, now) {
+			files, mirror, since = now, string(b), time.Now()
+		}
+		return time.Since(since) > settled
+	})
+}
+
 // restore makes the data directory of another server out of the store alone.
 func (r *tierRig) restore() *tierRig {
 	r.Helper()
+	r.rest()
 	o := r.other()
 	o.run(0, with([]string{"restore", "--json", "--data-dir", o.daemon.dir}, o.flags)...)
 	return o

@@ -1,6 +1,8 @@
 package faults
 
 import (
+	"bytes"
+	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -13,9 +15,14 @@ import (
 
 const text = "0123456789"
 
+// quiet is for how long nothing may come before a client takes it for nothing more.
+const quiet = time.Second
+
 // through returns what a request with a body of some bytes comes to under a rule, and
-// how often the back end was reached.
-func through(t *testing.T, rule Rule) (status int, body string, reached int, err error) {
+// how often the back end was reached. The client waits for as long as it takes, but if the
+// rule hangs: then it gives up some time after so many bytes, or after the proxy has the
+// request.
+func through(t *testing.T, rule Rule, hangs bool, after int64) (status int, body string, reached int, err error) {
 	t.Helper()
 	var n atomic.Int64
 	backend := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -30,10 +37,21 @@ func through(t *testing.T, rule Rule) (status int, body string, reached int, err
 		t.Fatal(err)
 	}
 	defer p.Close()
-	p.Set(rule)
-	client := &http.Client{Timeout: 2 * time.Second}
+	ctx, giveUp := context.WithCancel(t.Context())
+	defer giveUp()
+	p.Set(func(r *http.Request) Fault {
+		if hangs && after == 0 {
+			time.AfterFunc(quiet, giveUp)
+		}
+		return rule(r)
+	})
+	client := &http.Client{Transport: &http.Transport{}}
 	defer client.CloseIdleConnections()
-	r, err := client.Post(p.URL+"/path", "text/plain", strings.NewReader(text))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, p.URL+"/path", strings.NewReader(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := client.Do(req)
 	if seen := p.Seen(); len(seen) != 1 || seen[0].Method != http.MethodPost || seen[0].Path != "/path" {
 		t.Errorf("seen: %+v", seen)
 	}
@@ -41,8 +59,15 @@ func through(t *testing.T, rule Rule) (status int, body string, reached int, err
 		return 0, "", int(n.Load()), err
 	}
 	defer r.Body.Close()
-	got, err := io.ReadAll(r.Body)
-	return r.StatusCode, string(got), int(n.Load()), err
+	var got bytes.Buffer
+	if hangs {
+		if _, err := io.CopyN(&got, r.Body, after); err != nil {
+			return r.StatusCode, got.String(), int(n.Load()), err
+		}
+		time.AfterFunc(quiet, giveUp)
+	}
+	_, err = io.Copy(&got, r.Body)
+	return r.StatusCode, got.String(), int(n.Load()), err
 }
 
 func TestKinds(t *testing.T) {
@@ -53,22 +78,23 @@ func TestKinds(t *testing.T) {
 		body    string // or what it begins with, when there is an error
 		fails   bool
 		reached int
+		hangs   bool
 	}{
-		{"none", nil, 200, text, false, 1},
-		{"answer", AnswerText(503, "text/plain", "down"), 503, "down", false, 0},
-		{"delay", Delay(time.Millisecond), 200, text, false, 1},
-		{"hang", Hang(), 0, "", true, 0},
-		{"hang after the body", HangAfterBody(), 0, "", true, 0},
-		{"cut upload", CutUpload(3), 0, "", true, 0},
-		{"lose", Lose(), 0, "", true, 1},
-		{"cut download", CutDownload(4), 0, "", true, 1},
-		{"stall download", StallDownload(4), 200, text[:4], true, 1},
-		{"short download", ShortDownload(4), 200, text[:4], false, 1},
-		{"flip a bit", FlipBit(4), 200, "0123556789", false, 1},
+		{"none", nil, 200, text, false, 1, false},
+		{"answer", AnswerText(503, "text/plain", "down"), 503, "down", false, 0, false},
+		{"delay", Delay(time.Millisecond), 200, text, false, 1, false},
+		{"hang", Hang(), 0, "", true, 0, true},
+		{"hang after the body", HangAfterBody(), 0, "", true, 0, true},
+		{"cut upload", CutUpload(3), 0, "", true, 0, false},
+		{"lose", Lose(), 0, "", true, 1, false},
+		{"cut download", CutDownload(4), 0, "", true, 1, false},
+		{"stall download", StallDownload(4), 200, text[:4], true, 1, true},
+		{"short download", ShortDownload(4), 200, text[:4], false, 1, false},
+		{"flip a bit", FlipBit(4), 200, "0123556789", false, 1, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			status, body, reached, err := through(t, Always(Any, c.fault))
+			status, body, reached, err := through(t, Always(Any, c.fault), c.hangs, int64(len(c.body)))
 			if (err != nil) != c.fails || reached != c.reached {
 				t.Errorf("%v; the back end was reached %d times, not %d", err, reached, c.reached)
 			}
@@ -77,7 +103,7 @@ func TestKinds(t *testing.T) {
 			}
 		})
 	}
-	status, body, reached, err := through(t, Always(Any, LoseAnd(500, "InternalError")))
+	status, body, reached, err := through(t, Always(Any, LoseAnd(500, "InternalError")), false, 0)
 	if status != 500 || !strings.Contains(body, "<Code>InternalError</Code>") || err != nil || reached != 1 {
 		t.Errorf("%d %q, %v, reached %d times", status, body, err, reached)
 	}

@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
@@ -47,15 +48,32 @@ func binary(root, dir string) (string, error) {
 	return path, nil
 }
 
+// given are the ports that FreeAddress has returned.
+var given struct {
+	sync.Mutex
+	ports map[int]bool
+}
+
 // FreeAddress finds a loopback port that nobody listens on. It lies below the range
 // from which the kernel takes ports for outgoing connections: otherwise one of those
-// could take it while the server is down.
+// could take it while the server is down. It returns each port once, and does not even
+// try one again: its server may be about to listen, or down between two runs.
 func FreeAddress(t testing.TB) string {
 	t.Helper()
+	given.Lock()
+	defer given.Unlock()
+	if given.ports == nil {
+		given.ports = map[int]bool{}
+	}
 	for range 1000 {
-		addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(10000+rand.IntN(20000)))
+		port := 10000 + rand.IntN(20000)
+		if given.ports[port] {
+			continue
+		}
+		addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
 		if l, err := net.Listen("tcp", addr); err == nil {
 			l.Close()
+			given.ports[port] = true
 			return addr
 		}
 	}
