@@ -11,7 +11,7 @@ import (
 
 const (
 	writeBytes    = 512 << 10 // a write of the payload, and what a paced writer leaves to the page cache, …
-	politeFor     = 24
+	politeFor     = 64
 	politeBytes   = 16 << 10 // … while nobody else syncs; else this
 	allocateBytes = 8 << 20  // beyond the size hint
 )
